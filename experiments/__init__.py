@@ -1,0 +1,1 @@
+"""The study: everything that measures. Imports from `jaxcnn`, never the other way."""

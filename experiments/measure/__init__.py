@@ -1,0 +1,1 @@
+"""Measuring, pure: numbers in, numbers out."""

@@ -1,0 +1,155 @@
+"""What a result is: one immutable JSON file a case."""
+
+import dataclasses
+import json
+import math
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from etils import epath
+
+from jaxcnn.errors import InputError
+
+SCHEMA = 1
+STATUSES = ("ok", "out_of_memory", "unsupported", "failed", "predicted")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric's SI unit (empty for a pure number) and what it says."""
+
+    unit: str
+    about: str
+
+
+METRICS: dict[str, Metric] = {
+    "test_accuracy": Metric("", "of the best epoch's weights, on data not used before"),
+    "test_loss": Metric("nat", "mean cross-entropy of the same"),
+    "validation_accuracy": Metric("", "of the best epoch"),
+    "images_per_second": Metric("1/s", "batch size over step time"),
+    "step_time": Metric("s", "median steady train step, end to end"),
+    "flops_per_second": Metric("FLOP/s", "model FLOPs of a step over step time"),
+    "flops_per_step": Metric("FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"),
+    "compile_time": Metric("s", "of the train program"),
+    "first_step_time": Metric("s", "of the first step after compiling"),
+    "training_time": Metric("s", "all steps and evaluations, without compiling"),
+    "time_to_target": Metric("s", "training time until the target accuracy was first reached in validation"),
+    "total_time": Metric("s", "wall time of this sitting, from reading the data to the last evaluation"),
+    "parameters": Metric("", "trainable"),
+    "steps": Metric("", "train steps taken"),
+    "epochs": Metric("", "passes over the training set"),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured case.
+
+    Attributes:
+      study: the question.
+      case: the point of it; also the file's name.
+      status: one of `STATUSES`; a failure is a record too.
+      message: what went wrong, empty where nothing did.
+      settings: what was asked for, defaults filled in.
+      metrics: by the names of `METRICS`, in SI units; one that was not measured is absent.
+      samples: every raw sample behind a metric, in SI units.
+      curves: one dict an epoch.
+      provenance: on what, with what, from which source, when.
+      schema: version of this layout.
+    """
+
+    study: str
+    case: str
+    status: str
+    message: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    curves: list[dict[str, float]] = field(default_factory=list)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def __post_init__(self):
+        if self.status not in STATUSES:
+            raise ValueError(f"unknown status {self.status!r}; known: {', '.join(STATUSES)}")
+        if unknown := self.metrics.keys() - METRICS.keys():
+            raise ValueError(f"unknown metrics {sorted(unknown)}; add them to METRICS with their unit")
+
+
+def prepare_folder(results: str) -> epath.Path:
+    """Makes the results folder and proves that it can be written, before anything is measured.
+
+    Raises:
+      InputError: it cannot.
+    """
+    folder = epath.Path(results).expanduser()
+    probe = folder / f".writable-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"--results={results}: cannot write there ({error.strerror or error}); choose another folder") from error
+    return folder
+
+
+def write(record: Record, results: epath.Path) -> epath.Path:
+    """Writes a record under a name not yet taken, whole or not at all: ``results/<study>/<case>.json``, ``<case>.2.json`` …"""
+    folder = results / record.study
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_finite(dataclasses.asdict(record)), indent=1, allow_nan=False)
+    temporary = folder / f".{record.case}.{uuid.uuid4().hex}.tmp"
+    temporary.write_text(text)
+    attempt = 1
+    while (path := folder / f"{record.case}{'' if attempt == 1 else f'.{attempt}'}.json").exists():
+        attempt += 1
+    temporary.rename(path)
+    return path
+
+
+def load(folders: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
+    """All records under some folders.
+
+    Returns:
+      The records by time, and a line for each file that could not be used: truncated, foreign or of a newer schema.
+    """
+    records, problems = [], []
+    for folder in folders:
+        for path in sorted(epath.Path(folder).glob("*/*.json")):
+            try:
+                found = json.loads(path.read_text())
+                for entry in found if isinstance(found, list) else [found]:
+                    records.append(_from_json(entry))
+            except (OSError, ValueError, TypeError) as error:
+                problems.append(f"{path}: left out ({error})")
+    return sorted(records, key=lambda record: record.provenance.get("time", "")), problems
+
+
+def find(results: epath.Path, study: str, case: str) -> Record | None:
+    """The newest record of a case that ended well, if there is one."""
+    records, _ = load([results])
+    return next((r for r in reversed(records) if (r.study, r.case, r.status) == (study, case, "ok")), None)
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """Of each case its newest record."""
+    return list({(record.study, record.case): record for record in records}.values())
+
+
+def _from_json(entry: Any) -> Record:
+    if not isinstance(entry, dict) or "schema" not in entry:
+        raise ValueError("not a record")
+    if entry["schema"] > SCHEMA:
+        raise ValueError(f"schema {entry['schema']} is newer than {SCHEMA}; update jaxcnn")
+    return Record(**entry)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: absent, not zero."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,6 @@
+"""Records to something a person reads: tables on the terminal and one HTML page. Never measures."""
+
+from experiments.report.page import write_page
+from experiments.report.terminal import print_choices, print_record
+
+__all__ = ["print_choices", "print_record", "write_page"]

@@ -1,0 +1,25 @@
+"""Numbers with their units, as people read them."""
+
+from experiments.records import METRICS
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_COUNTS = ("parameters", "steps", "epochs")
+
+
+def readable(name: str, value: float | None) -> str:
+    """A metric's value with its unit and an SI prefix.
+
+    >>> readable("step_time", 0.00123), readable("flops_per_second", 4.5e10), readable("test_accuracy", 0.98611)
+    ('1.23 ms', '45 GFLOP/s', '0.9861')
+    """
+    if value is None:
+        return "–"
+    unit = METRICS[name].unit
+    if name in _COUNTS:
+        return f"{value:,.0f}"
+    if unit in ("", "nat"):
+        return f"{value:.4f}"
+    if unit == "1/s" or (unit == "s" and value >= 1):
+        return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+    factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
+    return f"{value / factor:.3g} {prefix}{unit}"

@@ -1,0 +1,57 @@
+"""The command line: ``python -m experiments.run``. What it imports at the top is little, so that ``--help`` is quick."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from experiments.config import RunConfig, parse
+from jaxcnn.errors import InputError, require_known
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the study asked for.
+
+    Returns:
+      0; 1 where a case failed; 2 for input that cannot be used; 130 after Ctrl-C.
+    """
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    try:
+        return _run(parse(arguments), console)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("interrupted before training began; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(config: RunConfig, console: "Console") -> int:
+    from experiments import records, report, runner
+    from experiments.studies import STUDIES
+    from jaxcnn import backend, training
+
+    if config.list:
+        report.print_choices(console)
+        return 0
+    require_known("study", config.study, STUDIES)
+    results = records.prepare_folder(config.results)
+    devices = backend.select(config.device)
+    try:
+        record = runner.run_case(config.study, STUDIES[config.study], config, devices, results, console)
+    except training.Interrupted as stop:
+        console.print(f"interrupted after step {stop}; the checkpoint is kept: the same command goes on from there")
+        return INTERRUPTED
+    report.print_record(console, record)
+    page = report.write_page([results], results / "report.html")
+    console.print(f"records in {results / record.study}, report: {page}", soft_wrap=True)
+    return 0 if record.status == "ok" else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

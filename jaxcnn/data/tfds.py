@@ -1,0 +1,116 @@
+"""TensorFlow Datasets, read from prepared ArrayRecord files without TensorFlow and without the network."""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from etils import epath
+
+from jaxcnn.data.source import Dataset, Example, Shape, Split, hold_out
+from jaxcnn.errors import InputError
+
+
+@dataclass(frozen=True)
+class TfdsSplit:
+    """A TFDS data source, its examples as ``(image, label)``."""
+
+    source: Any
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Example:
+        example = self.source[index]
+        return example["image"], int(example["label"])
+
+
+def load_named(name: str) -> Callable[[str, Shape, str | None, bool], Dataset]:
+    """`load` with the TFDS name given."""
+    return lambda argument, shape, data_dir, skip_bad: load(name, shape, data_dir, skip_bad)
+
+
+def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
+    """Any prepared image-classification set of TFDS.
+
+    Args:
+      argument: ``NAME``, ``NAME/CONFIG``, either with ``:VERSION``; the newest prepared version if none is given.
+      data_dir: where it was prepared; ``TFDS_DATA_DIR`` or ``~/tensorflow_datasets`` if None.
+
+    Returns:
+      The splits ``train`` and ``test`` (or ``validation`` in its place); where there is only ``train``, a fifth of it,
+      always the same, is the test set.
+
+    Raises:
+      InputError: it is not prepared there, in another file format, or not an image-classification set. TFDS itself
+        would try to download it for minutes.
+    """
+    if not re.fullmatch(r"\w+(/\w[\w.-]*)?(:\d+\.\d+\.\d+)?", argument):
+        raise InputError(f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1")
+    root = epath.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    folder = _prepared(root, argument)
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it would recommend OpenCV once a worker
+    import tensorflow_datasets
+
+    try:
+        builder = tensorflow_datasets.builder_from_directory(folder)
+        label, channels = _checked_features(argument, builder.info.features)
+        splits = {name: TfdsSplit(builder.as_data_source(split=name)) for name in builder.info.splits}
+    except InputError:
+        raise
+    except Exception as error:  # TFDS raises many kinds here; every one of them means that the folder is not usable
+        raise InputError(f"dataset 'tfds:{argument}' in {folder} cannot be read: {_first_line(error)}") from error
+    train, test, notes = _train_and_test(argument, splits)
+    return Dataset(f"tfds:{argument}", tuple(label.names), channels, train, test, notes)
+
+
+def _prepared(root: epath.Path, argument: str) -> epath.Path:
+    """The folder of the version asked for, or the newest; only ArrayRecord will do."""
+    name, _, version = argument.partition(":")
+    prepare = f"prepare it where there is a network: pip install -e '.[tfds]' && tfds build {name} --file_format=array_record --data_dir={root}"
+    found = [path.parent for path in (root / name).glob("*/dataset_info.json")] if (root / name).exists() else []
+    if not found:
+        raise InputError(f"dataset 'tfds:{name}' is not prepared in {root} (set --data-dir or TFDS_DATA_DIR to where it is, or {prepare})")
+    by_version = {path.name: path for path in sorted(found, key=_version_key)}
+    if version and version not in by_version:
+        raise InputError(f"dataset 'tfds:{argument}': version {version} is not prepared in {root}; there is {', '.join(by_version)}")
+    folder = by_version[version or list(by_version)[-1]]
+    try:
+        file_format = json.loads((folder / "dataset_info.json").read_text()).get("fileFormat", "tfrecord")
+    except ValueError as error:
+        raise InputError(f"dataset 'tfds:{argument}': {folder / 'dataset_info.json'} is damaged ({error}); {prepare}") from error
+    if file_format != "array_record":
+        raise InputError(f"dataset 'tfds:{argument}' in {folder} is stored as {file_format}, which only TensorFlow reads; {prepare}")
+    return folder
+
+
+def _version_key(folder: epath.Path) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", folder.name)]
+
+
+def _checked_features(argument: str, features: Any) -> tuple[Any, int]:
+    """The label's feature and the number of channels."""
+    kinds = {name: type(feature).__name__ for name, feature in features.items()}
+    if kinds.get("image") != "Image" or kinds.get("label") != "ClassLabel":
+        raise InputError(f"dataset 'tfds:{argument}' is not an image-classification set: it needs an 'image' and a 'label', and has {kinds}")
+    channels = features["image"].shape[-1]
+    if channels not in (1, 3):
+        raise InputError(f"dataset 'tfds:{argument}' has images of {channels} channels; 1 and 3 can be used")
+    return features["label"], channels
+
+
+def _train_and_test(argument: str, splits: dict[str, TfdsSplit]) -> tuple[Split, Split, tuple[str, ...]]:
+    if "train" not in splits:
+        raise InputError(f"dataset 'tfds:{argument}' has no split 'train', only {', '.join(splits)}")
+    for name in ("test", "validation"):
+        if name in splits:
+            return splits["train"], splits[name], () if name == "test" else ("the split 'validation' serves as test set",)
+    train, test = hold_out(splits["train"], 0.2)
+    return train, test, ("it has no test set: a fixed random fifth of it serves as one",)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

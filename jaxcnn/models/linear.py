@@ -1,0 +1,48 @@
+"""Networks without convolutions: the bottom of every comparison."""
+
+import math
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import Dropout, flatten
+
+
+class LogisticRegression(nnx.Module):
+    """One dense layer, softmax in the loss (system A9).
+
+    | layer   | output |
+    |---------|--------|
+    | flatten | 784    |
+    | dense   | 10     |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        self.out = nnx.Linear(math.prod(input_shape), num_classes, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        return self.out(flatten(images))
+
+
+class MLP(nnx.Module):
+    """Three dense layers, dropout 0.2 after both hidden ones (system C9: Frigaard, ITMAL lesson 09).
+
+    | layer               | output |
+    |---------------------|--------|
+    | flatten             | 784    |
+    | dense ReLU, dropout | n      |
+    | dense ReLU, dropout | n      |
+    | dense               | 10     |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, width: int, rngs: nnx.Rngs):
+        self.hidden1 = nnx.Linear(math.prod(input_shape), width, rngs=rngs)
+        self.hidden2 = nnx.Linear(width, width, rngs=rngs)
+        self.out = nnx.Linear(width, num_classes, rngs=rngs)
+        self.dropout1 = Dropout(0.2, rngs=rngs)
+        self.dropout2 = Dropout(0.2, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        x = self.dropout1(nnx.relu(self.hidden1(flatten(images))))
+        x = self.dropout2(nnx.relu(self.hidden2(x)))
+        return self.out(x)

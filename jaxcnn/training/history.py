@@ -1,0 +1,63 @@
+"""What a training run has been through: numbers that can be written as JSON, and so into a checkpoint."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+Sums = dict[str, float]
+
+
+@dataclass
+class History:
+    """The course of a run up to now.
+
+    Attributes:
+      epochs: one dict an epoch: ``epoch``, ``step``, ``train_loss``, ``train_accuracy``, ``validation_loss``,
+        ``validation_accuracy``, ``seconds`` (since the start of training, evaluation included).
+      dispatches: ``[steps, seconds]`` of every dispatch, in order; the first is the first step alone.
+      seconds: spent in training and evaluation, over all sittings.
+      best: the entry of `epochs` with the highest validation accuracy, the lower loss deciding between equals.
+      target_seconds: `seconds` when the target accuracy was first reached, None until then.
+      sittings: how often the run was started.
+      open: summed metrics of the epoch under way.
+    """
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    dispatches: list[list[float]] = field(default_factory=list)
+    seconds: float = 0.0
+    best: dict[str, float] | None = None
+    target_seconds: float | None = None
+    sittings: int = 1
+    open: Sums = field(default_factory=dict)
+
+    def add_dispatch(self, steps: int, seconds: float, metrics: dict[str, Any]) -> None:
+        """Counts a dispatch and adds its metrics, arrays ``[steps]``, to the open epoch."""
+        self.dispatches.append([steps, seconds])
+        self.seconds += seconds
+        self.open = {name: self.open.get(name, 0.0) + float(values.sum()) for name, values in metrics.items()}
+
+    def close_epoch(self, step: int, train: dict[str, float], validation: dict[str, float], seconds: float) -> bool:
+        """Appends an epoch's entry; True where it is the best so far."""
+        self.seconds += seconds
+        self.open = {}
+        entry = {"epoch": len(self.epochs) + 1, "step": step, "seconds": self.seconds}
+        entry |= {f"train_{name}": value for name, value in train.items()}
+        entry |= {f"validation_{name}": value for name, value in validation.items()}
+        self.epochs.append(entry)
+        better = self.best is None or _rank(entry) > _rank(self.best)
+        self.best = entry if better else self.best
+        return better
+
+    def epochs_without_improvement(self) -> int:
+        return len(self.epochs) - int(self.best["epoch"]) if self.best else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "History":
+        return cls(**saved)
+
+
+def _rank(entry: dict[str, float]) -> tuple[float, float]:
+    return entry["validation_accuracy"], -entry["validation_loss"]
