@@ -38,6 +38,8 @@ class RunConfig:
     """At the start."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """How the learning rate goes on: down to zero in a half cosine, or as it is."""
+    normalise: Literal["standard", "unit"] = "standard"
+    """Pixels to mean 0 and variance 1 of the training set, channel by channel, or to 0 … 1."""
     augment: str = "none"
     """Random changes of the training images, by commas: shift, flip."""
     image_size: int | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.extend.backend
 import platformdirs
 
 from jaxcnn.errors import InputError, require_known
@@ -68,8 +69,9 @@ def select(device: str = "auto") -> Backend:
     _configure(platform, count)
     try:
         devices = tuple(jax.devices())
-    except RuntimeError as error:
-        raise InputError(_absent(platform, str(error).splitlines()[0])) from error
+    except (RuntimeError, AssertionError) as error:  # the latter is how JAX meets a platform without a plugin
+        reason = (str(error) or f"JAX has no {platform} plugin installed").splitlines()[0]
+        raise InputError(_absent(platform, reason)) from error
     found = devices[0].platform
     if platform not in ("auto", found):
         raise InputError(f"--device={device}: JAX had already started on {found!r}; call backend.select before any other use of JAX")
@@ -130,6 +132,7 @@ def _absent(platform: str, reason: str) -> str:
 
 def _seen() -> str:
     """What JAX finds when left to itself."""
+    jax.extend.backend.clear_backends()  # what failed to start stays half started otherwise
     jax.config.update("jax_platforms", None)
     for name, value in _NO_TPU_HERE.items():
         os.environ.setdefault(name, value)
@@ -140,6 +143,6 @@ def _seen() -> str:
 
 
 def _enable_compilation_cache() -> None:
-    if jax.config.jax_compilation_cache_dir is None:
+    if not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("jaxcnn") / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

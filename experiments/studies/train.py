@@ -49,8 +49,13 @@ def measure(config: RunConfig, context: Context) -> Measured:
         config.epochs, len(splits.train) // config.batch_size, config.patience, config.target_accuracy, config.save_every
     )
     model = models.build(config.model, num_classes=len(dataset.classes), input_shape=shape, seed=config.seed)
+    statistics = data.channel_statistics(splits.train, shape) if config.normalise == "standard" else ()
     state, step = training.create(
-        model, _optimizer(config, plan.steps), seed=config.seed, precision=config.precision, prepare=prepare(config.augmentations)
+        model,
+        _optimizer(config, plan.steps),
+        seed=config.seed,
+        precision=config.precision,
+        prepare=prepare(config.augmentations, *statistics),
     )
     checkpoints = training.Checkpoints(context.scratch, config.case_settings())
     found = checkpoints.restore(state) or Restored(state, None, History())

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxcnn.data import digits, folder, synthetic, tfds
-from jaxcnn.data.source import Dataset, Shape, Subset, as_arrays, fitted, hold_out
+from jaxcnn.data.source import Dataset, Shape, Subset, as_arrays, channel_statistics, fitted, hold_out
 from jaxcnn.errors import InputError, require_known
 
-__all__ = ["DATASETS", "Dataset", "DatasetSpec", "Subset", "as_arrays", "fitted", "hold_out", "open_dataset", "spec"]
+__all__ = ["DATASETS", "Dataset", "DatasetSpec", "Subset", "as_arrays", "channel_statistics", "fitted", "hold_out", "open_dataset", "spec"]
 
 
 @dataclass(frozen=True)

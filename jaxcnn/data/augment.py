@@ -1,4 +1,4 @@
-"""Augmentation inside the compiled step, an independent draw for each example."""
+"""What the compiled step does to its images first: bytes to numbers, and augmentation, an independent draw an example."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from jax import Array, lax
 
 from jaxcnn.errors import require_known
 
-SHIFT = 1 / 8  # of the side, each way: two pixels of 16, four of 32 as in He et al. 2016, §4.2
+SHIFT = 1 / 8  # of the side, each way: four pixels of 32, as He et al. 2016, §4.2
 
 
 def flip(image: Array, key: Array) -> Array:
@@ -27,11 +27,15 @@ def shift(image: Array, key: Array) -> Array:
 AUGMENTATIONS: dict[str, Callable[[Array, Array], Array]] = {"flip": flip, "shift": shift}
 
 
-def prepare(names: tuple[str, ...] = ()) -> Callable[[Array, Array | None], Array]:
-    """What the step does to its images first: bytes to 0 … 1, then, in training, the augmentations named, in order.
+def prepare(
+    names: tuple[str, ...] = (), mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)
+) -> Callable[[Array, Array | None], Array]:
+    """Bytes to 0 … 1; in training the augmentations named, in order; then ``(image - mean) / std``.
 
     Args:
       names: keys of `AUGMENTATIONS`.
+      mean: of each channel, or one for all, of images in 0 … 1; see `source.channel_statistics`.
+      std: standard deviation, likewise.
 
     Returns:
       ``prepare(images: u8[N, H, W, C], keys: key[N] | None) -> f32[N, H, W, C]``; no keys, no augmentation.
@@ -44,10 +48,8 @@ def prepare(names: tuple[str, ...] = ()) -> Callable[[Array, Array | None], Arra
 
     def prepared(images: Array, keys: Array | None) -> Array:
         images = images.astype(jnp.float32) / 255
-        if keys is None:
-            return images
-        for draw, name in enumerate(names):
+        for draw, name in enumerate(names if keys is not None else ()):
             images = jax.vmap(AUGMENTATIONS[name])(images, jax.vmap(jax.random.fold_in, (0, None))(keys, draw))
-        return images
+        return (images - jnp.array(mean)) / jnp.array(std)
 
     return prepared

@@ -25,8 +25,8 @@ class FolderSplit:
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, index: int) -> Example:
-        return read_rgb(self.files[index]), self.labels[index]
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        return [(read_rgb(self.files[row]), self.labels[row]) for row in rows]
 
 
 def read_rgb(file: str | os.PathLike) -> np.ndarray:

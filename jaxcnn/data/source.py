@@ -1,4 +1,4 @@
-"""What a dataset is: named classes and splits of labelled images, read one by one."""
+"""What a dataset is: named classes and splits of labelled images, read some rows at a time."""
 
 import math
 import os
@@ -15,11 +15,11 @@ Example = tuple[np.ndarray, int]
 
 
 class Split(Protocol):
-    """Labelled images by index: ``split[i]`` is ``(u8[h, w, c], label)``, the sizes free. Must survive pickling."""
+    """Labelled images by row: pairs of ``u8[h, w, c]``, the sizes free, and a label. Must survive pickling."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Example: ...
+    def read(self, rows: Sequence[int]) -> list[Example]: ...
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, index: int) -> Example:
-        return self.images[index], int(self.labels[index])
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        return [(self.images[row], int(self.labels[row])) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Subset:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> Example:
-        return self.split[int(self.rows[index])]
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        return self.split.read(self.rows[np.asarray(rows)].tolist())
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ class Fitted:
     def __len__(self) -> int:
         return len(self.split)
 
-    def __getitem__(self, index: int) -> Example:
-        image, label = self.split[index]
-        return fit(image, self.shape), label
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        return [(fit(image, self.shape), label) for image, label in self.split.read(rows)]
 
 
 def fitted(split: Split, shape: Shape) -> Fitted:
@@ -120,6 +119,8 @@ def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
     [[0, 0, 0, 0], [0, 9, 9, 0], [0, 9, 9, 0], [0, 0, 0, 0]]
     """
     height, width, channels = shape
+    if image.shape == shape:
+        return image
     if image.shape[2] != channels:
         image = _pixels(_picture(image).convert("L" if channels == 1 else "RGB"))
     missing = height - image.shape[0], width - image.shape[1]
@@ -137,8 +138,12 @@ def _pixels(picture: Image.Image) -> np.ndarray:
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
+_ROWS_AT_ONCE = 256
+_LARGE = 2**14  # bytes; below, decoding is Python's work more than Pillow's, and threads stand in each other's way
+
+
 def as_arrays(split: Split, shape: Shape) -> Arrays:
-    """Reads a whole split into memory, in threads.
+    """Reads a whole split into memory, large images in threads.
 
     Returns:
       ``images: u8[N, height, width, channels]``, each fitted to ``shape``, and ``labels: i32[N]``.
@@ -146,12 +151,27 @@ def as_arrays(split: Split, shape: Shape) -> Arrays:
     images = np.empty((len(split), *shape), np.uint8)
     labels = np.empty(len(split), np.int32)
 
-    def read(rows: Sequence[int]) -> None:
-        for row in rows:
-            image, labels[row] = split[row]
-            images[row] = fit(image, shape)
+    def fill(first: int) -> None:
+        rows = range(first, min(first + _ROWS_AT_ONCE, len(split)))
+        for row, (image, label) in zip(rows, split.read(rows), strict=True):
+            images[row], labels[row] = fit(image, shape), label
 
-    threads = os.cpu_count() or 1
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(read, [range(first, len(split), threads) for first in range(threads)]))
+    large = split.read([0])[0][0].size >= _LARGE
+    with ThreadPoolExecutor(os.cpu_count() if large else 1) as pool:
+        list(pool.map(fill, range(0, len(split), _ROWS_AT_ONCE)))
     return Arrays(images, labels)
+
+
+_SAMPLE = 2048
+
+
+def channel_statistics(split: Split, shape: Shape) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, pixels as 0 … 1, from at most 2,048 examples spread over the split.
+
+    The examples are always the same, so both pipelines and every run normalise alike. A constant channel has a
+    standard deviation of 1.
+    """
+    rows = np.linspace(0, len(split) - 1, min(_SAMPLE, len(split))).astype(int)
+    pixels = as_arrays(Subset(split, rows), shape).images.reshape(-1, shape[2]) / 255
+    std = pixels.std(axis=0)
+    return tuple(pixels.mean(axis=0).tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

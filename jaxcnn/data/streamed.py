@@ -77,7 +77,7 @@ def _order(count: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def _read(split: Split, rows: np.ndarray) -> HostBatch:
-    examples = [split[int(row)] for row in rows]
+    examples = split.read(rows.tolist())
     return {
         "image": np.stack([image for image, _ in examples]),
         "label": np.array([label for _, label in examples], np.int32),

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,8 @@ class TfdsSplit:
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: int) -> Example:
-        example = self.source[index]
-        return example["image"], int(example["label"])
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        return [(example["image"], int(example["label"])) for example in self.source.__getitems__(list(rows))]
 
 
 def load_named(name: str) -> Callable[[str, Shape, str | None, bool], Dataset]:

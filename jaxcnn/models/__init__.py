@@ -9,6 +9,7 @@ import jax
 from flax import nnx
 
 from jaxcnn.errors import InputError, require_known
+from jaxcnn.models.layers import ImagesTooSmallError
 from jaxcnn.models.lenet import LeNet5, LeNetLike
 from jaxcnn.models.linear import MLP, LogisticRegression
 from jaxcnn.models.mnist_cnn import MnistCNN
@@ -81,8 +82,8 @@ def build(name: str, *, num_classes: int | None = None, input_shape: Shape | Non
     shape = input_shape or row.input_shape
     try:
         return row.make(shape, num_classes or row.num_classes, rngs=nnx.Rngs(seed), **extra)
-    except ZeroDivisionError as error:
-        raise InputError(f"model {name!r} cannot take images of {shape[0]}×{shape[1]}: nothing is left after its pooling") from error
+    except ImagesTooSmallError as error:
+        raise InputError(f"model {name!r} cannot take images of {shape[0]}×{shape[1]}: nothing of them is left after its convolutions and pools; its published size is {row.input_shape[0]}×{row.input_shape[1]}") from error
 
 
 def count_parameters(model: nnx.Module) -> int:

@@ -43,6 +43,17 @@ class Dropout(nnx.Module):
         return jnp.where(keep, x / (1 - self.rate), 0)
 
 
+def features(rows: int, columns: int, channels: int) -> int:
+    """Length of a flattened feature map; raises `ImagesTooSmallError` where nothing of the image is left."""
+    if rows < 1 or columns < 1:
+        raise ImagesTooSmallError
+    return rows * columns * channels
+
+
+class ImagesTooSmallError(Exception):
+    """The images are smaller than what the network's convolutions and pools take away."""
+
+
 def flatten(images: Array) -> Array:
     """``[N, H, W, C]`` to ``[N, H * W * C]``."""
     return images.reshape(len(images), -1)

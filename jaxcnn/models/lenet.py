@@ -3,7 +3,7 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, flatten
+from jaxcnn.models.layers import Conv, features, flatten
 from jaxcnn.ops import avg_pool
 
 
@@ -29,7 +29,7 @@ class LeNet5(nnx.Module):
         self.c1 = Conv(channels, 6, (5, 5), padding="VALID", rngs=rngs)
         self.c3 = Conv(6, 16, (5, 5), padding="VALID", rngs=rngs)
         self.c5 = Conv(16, 120, (5, 5), padding="VALID", rngs=rngs)
-        self.f6 = nnx.Linear(120 * rows * columns, 84, rngs=rngs)
+        self.f6 = nnx.Linear(features(rows, columns, 120), 84, rngs=rngs)
         self.out = nnx.Linear(84, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
@@ -59,7 +59,7 @@ class LeNetLike(nnx.Module):
         rows, columns = (((side - 2) // 2 - 2) // 2 for side in size)
         self.conv1 = Conv(channels, 6, (3, 3), padding="VALID", rngs=rngs)
         self.conv2 = Conv(6, 16, (3, 3), padding="VALID", rngs=rngs)
-        self.dense1 = nnx.Linear(16 * rows * columns, 120, rngs=rngs)
+        self.dense1 = nnx.Linear(features(rows, columns, 16), 120, rngs=rngs)
         self.dense2 = nnx.Linear(120, 84, rngs=rngs)
         self.out = nnx.Linear(84, num_classes, rngs=rngs)
 

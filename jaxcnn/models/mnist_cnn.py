@@ -3,7 +3,7 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, flatten
+from jaxcnn.models.layers import Conv, features, flatten
 from jaxcnn.ops import max_pool
 
 
@@ -25,7 +25,7 @@ class MnistCNN(nnx.Module):
         rows, columns = (((side - 2) // 2 - 2) // 2 for side in size)
         self.conv1 = Conv(channels, 32, (3, 3), padding="VALID", rngs=rngs)
         self.conv2 = Conv(32, 64, (3, 3), padding="VALID", rngs=rngs)
-        self.dense = nnx.Linear(64 * rows * columns, 128, rngs=rngs)
+        self.dense = nnx.Linear(features(rows, columns, 64), 128, rngs=rngs)
         self.out = nnx.Linear(128, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
