@@ -4,6 +4,9 @@ Its batches are those of the resident pipeline, byte for byte.
 """
 
 import functools
+import multiprocessing
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,9 +69,20 @@ def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, wor
     if workers:
         if not flags.FLAGS.is_parsed():
             flags.FLAGS.mark_as_parsed()  # grain reads absl flags, which this program does not use
-        reading = reading.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2))
+        options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2)
+        reading = reading.mp_prefetch(options, worker_init_fn=_end_with_parent)
     for batch in reading:
         yield {name: np.array(value) for name, value in batch.items()}  # out of the workers' shared memory
+
+
+def _end_with_parent(worker: int, workers: int) -> None:
+    """A worker whose parent was killed would wait for it for ever."""
+
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @functools.lru_cache(maxsize=2)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from jaxcnn.errors import InputError
@@ -38,7 +39,8 @@ class Jit:
 
     def place(self, state: TrainState) -> TrainState:
         """A copy of the state on every device. The step donates it; the original stays whole."""
-        return jax.device_put(state, self._shared, may_alias=False)
+        copy = jax.tree.map(jnp.copy, state)  # device_put alone shares the buffer with the first device
+        return jax.device_put(copy, self._shared)
 
     def place_batch(self, batch: Batch) -> Batch:
         """A global batch ``[N, …]``, each device its share."""

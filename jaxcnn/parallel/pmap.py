@@ -36,7 +36,7 @@ class Pmap(Jit):
     def place(self, state: TrainState) -> TrainState:
         count = len(self.devices)
         stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
-        return jax.device_put(stacked, self._split, may_alias=False)
+        return jax.device_put(stacked, self._split)
 
     def place_batch(self, batch: Batch) -> Batch:
         count = len(self.devices)

@@ -31,10 +31,13 @@ class History:
     open: Sums = field(default_factory=dict)
 
     def add_dispatch(self, steps: int, seconds: float, metrics: dict[str, Any]) -> None:
-        """Counts a dispatch and adds its metrics, arrays ``[steps]``, to the open epoch."""
+        """Counts a dispatch and adds its metrics, arrays ``f32[steps]``, to the open epoch.
+
+        In float64 such sums are exact, so an epoch's mean does not depend on where its dispatches ended.
+        """
         self.dispatches.append([steps, seconds])
         self.seconds += seconds
-        self.open = {name: self.open.get(name, 0.0) + float(values.sum()) for name, values in metrics.items()}
+        self.open = {name: self.open.get(name, 0.0) + float(values.sum(dtype="float64")) for name, values in metrics.items()}
 
     def close_epoch(self, step: int, train: dict[str, float], validation: dict[str, float], seconds: float) -> bool:
         """Appends an epoch's entry; True where it is the best so far."""

@@ -1,0 +1,123 @@
+"""The step against NumPy: losses, one SGD update, masks, loss scaling."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxcnn import models, training
+from jaxcnn.errors import InputError
+from jaxcnn.training.precision import GROWTH_INTERVAL, next_scale
+from jaxcnn.training.step import sums
+
+SHAPE = (3, 2, 1)
+
+
+def logistic(**options):
+    return training.create(models.build("logistic", input_shape=SHAPE, num_classes=4), optax.sgd(0.5), **options)
+
+
+def drawn(rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    return {"image": rng.random((rows, *SHAPE), np.float32), "label": rng.integers(0, 4, rows, np.int32)}
+
+
+def test_sums_by_hand():
+    logits = jnp.log(jnp.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.3, 0.3, 0.4]]))
+    batch = {"label": jnp.array([0, 1, 2]), "mask": jnp.array([1.0, 1.0, 0.0])}
+    found = sums(logits, batch)
+    assert float(found["loss"]) == pytest.approx(-np.log(0.5) - np.log(0.1), rel=1e-6)
+    assert (float(found["correct"]), float(found["count"])) == (1.0, 2.0)
+
+
+def test_one_sgd_step_against_numpy():
+    state, step = logistic()
+    batch = drawn(5)
+    x, weights, bias = batch["image"].reshape(5, -1), np.float64(state.params["out"]["kernel"]), np.float64(state.params["out"]["bias"])
+    chances = np.exp(x @ weights + bias)
+    chances /= chances.sum(1, keepdims=True)
+    slope = (chances - np.eye(4)[batch["label"]]) / 5
+    after, metrics = jax.jit(step)(state, batch)
+    np.testing.assert_allclose(after.params["out"]["kernel"], weights - 0.5 * x.T @ slope, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(after.params["out"]["bias"], bias - 0.5 * slope.sum(0), rtol=1e-5, atol=1e-6)
+    assert float(metrics["loss"]) == pytest.approx(-np.log(chances[np.arange(5), batch["label"]]).sum(), rel=1e-5)
+    assert int(after.step) == 1
+
+
+def test_masked_rows_change_nothing():
+    state, step = logistic()
+    batch = drawn(6)
+    filled = {"image": batch["image"].copy(), "label": batch["label"].copy(), "mask": np.float32([1, 1, 1, 1, 0, 0])}
+    filled["image"][4:] = 1e6
+    first_four = {name: values[:4] for name, values in batch.items()}
+    a, b = jax.jit(step)(state, filled), jax.jit(step)(state, first_four)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), a[0].params, b[0].params)
+    assert float(a[1]["count"]) == 4.0
+    assert jax.device_get(step.evaluation(state, filled))["loss"] == pytest.approx(float(step.evaluation(state, first_four)["loss"]), rel=1e-6)
+
+
+def test_bytes_are_scaled_to_one():
+    state, step = logistic()
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE), np.uint8)
+    labels = np.int32([0, 1, 2])
+    losses = [float(step.evaluation(state, {"image": images, "label": labels})["loss"]) for images in (pixels, np.float32(pixels) / 255)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precisions_compute_in_half_and_keep_full_parameters(precision):
+    state, step = logistic(precision=precision)
+    batch = drawn(32)
+    jaxpr = str(jax.make_jaxpr(step)(state, batch))
+    assert {"bfloat16": "bf16[32,6]", "float16": "f16[32,6]"}[precision] in jaxpr
+    after, metrics = jax.jit(step)(state, batch)
+    expected, expected_metrics = jax.jit(logistic()[1])(state, batch)
+    assert {leaf.dtype for leaf in jax.tree.leaves(after.params)} == {jnp.dtype("float32")}
+    assert float(metrics["loss"]) == pytest.approx(float(expected_metrics["loss"]), rel=1e-2)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-2), after.params, expected.params)
+
+
+def test_loss_scaling_keeps_gradients_that_float16_would_lose():
+    """A gradient near 1e-8 is zero in float16, whose smallest number is 6e-8; scaled by 2^15 it is not."""
+    state, step = logistic(precision="float16")
+    batch = {"image": np.full((1, *SHAPE), 1e-3, np.float32), "label": np.int32([0])}
+    bias = jnp.zeros(4).at[0].set(11.0)  # the answer is right by far: the slope of the others is e^-11 = 1.7e-5
+    state = state.replace(params={"out": {"kernel": jnp.zeros((6, 4)), "bias": bias}})
+    after, _ = jax.jit(step)(state, batch)
+    assert float(jnp.abs(after.params["out"]["kernel"]).max()) == pytest.approx(3 * 0.5 * 1e-3 * 1.67e-5, rel=0.05)
+    unscaled, _ = jax.jit(step)(state.replace(loss_scale=jnp.float32(1.0)), batch)
+    assert float(jnp.abs(unscaled.params["out"]["kernel"][:, 1:]).max()) == 0.0
+
+
+def test_an_overflowing_step_changes_nothing_but_the_scale():
+    state, step = logistic(precision="float16")
+    state = state.replace(loss_scale=jnp.float32(2.0**24), finite_steps=jnp.int32(7))
+    batch = {"image": np.full((2, *SHAPE), 1000.0, np.float32), "label": np.int32([0, 1])}
+    after, _ = jax.jit(step)(state, batch)
+    jax.tree.map(np.testing.assert_array_equal, after.params, state.params)
+    assert (float(after.loss_scale), int(after.finite_steps), int(after.step)) == (2.0**23, 0, 1)
+
+
+def test_the_scale_by_hand():
+    def following(scale, steps, finite):
+        scale, steps = next_scale(jnp.float32(scale), jnp.int32(steps), jnp.bool_(finite))
+        return float(scale), int(steps)
+
+    assert following(1024, 3, True) == (1024, 4)
+    assert following(1024, GROWTH_INTERVAL - 1, True) == (2048, 0)
+    assert following(1024, 3, False) == (512, 0)
+    assert following(1, 0, False) == (1, 0)
+    assert following(2.0**24, GROWTH_INTERVAL - 1, True) == (2.0**24, 0)
+
+
+def test_the_module_keeps_its_weights_when_the_state_is_donated():
+    model = models.build("logistic", input_shape=SHAPE, num_classes=4)
+    state, step = training.create(model, optax.sgd(0.5))
+    jax.jit(step, donate_argnums=0)(state, drawn(4))
+    assert np.isfinite(model.out.kernel[...]).all()
+
+
+def test_an_unknown_precision_names_the_nearest():
+    with pytest.raises(InputError, match="unknown precision 'bf16': .*Known: float32, bfloat16, float16"):
+        logistic(precision="bf16")
