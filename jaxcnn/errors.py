@@ -4,8 +4,11 @@ import difflib
 from collections.abc import Iterable
 
 
-class InputError(ValueError):
-    """Input that cannot be used. The message says what, which value, what is allowed, and the way out."""
+class InputError(Exception):
+    """Input that cannot be used. The message says what, which value, what is allowed, and the way out.
+
+    Not a `ValueError`, which command-line libraries catch and dress up as their own.
+    """
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> None:

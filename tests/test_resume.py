@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = ["--device=cpu", "--dataset=synthetic:1000", "--model=mnist_cnn", "--epochs=3", "--batch-size=16", "--augment=shift"]
+DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
+COMMAND = [f"--device={DEVICE}", "--dataset=synthetic:1000", "--model=mnist_cnn", "--epochs=3", "--batch-size=16", "--augment=shift"]
 
 
 def start(results: Path, *more: str) -> subprocess.Popen:

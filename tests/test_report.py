@@ -1,0 +1,111 @@
+import re
+
+import pytest
+from rich.console import Console
+
+from experiments import records, report
+from experiments.records import METRICS, Record
+from experiments.report import page
+from experiments.report.units import readable
+
+CURVE = [{"epoch": 1, "seconds": 1.5, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.9}]
+SETTINGS = {"model": "lenet5", "dataset": "digits", "strategy": "jit", "precision": "float32", "batch_size": 32}
+
+
+def record(**changes) -> Record:
+    fields = {
+        "study": "train",
+        "case": "case",
+        "status": "ok",
+        "settings": SETTINGS,
+        "metrics": {"test_accuracy": 0.9876, "step_time": 0.002},
+        "curves": CURVE,
+        "provenance": {"accelerator": "Test Engine", "device_count": 1, "time": "2026-01-01"},
+    }
+    return Record(**(fields | changes))
+
+
+@pytest.fixture
+def no_published(monkeypatch, tmp_path):
+    monkeypatch.setattr(page, "PUBLISHED", tmp_path / "none")
+
+
+def built(tmp_path, *rows: Record) -> str:
+    for row in rows:
+        records.write(row, tmp_path)
+    return report.write_page([tmp_path], tmp_path / "report.html").read_text()
+
+
+def without_scripts(text: str) -> str:
+    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_the_page_holds_numbers_curves_and_nothing_from_elsewhere(tmp_path, no_published):
+    text = built(tmp_path, record())
+    assert "Test Engine" in text and "0.9876" in text and "2 ms" in text
+    assert text.count('class="plotly-graph-div"') == 2
+    assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="', text)
+    assert len(text) < 6e6
+    assert [path.name for path in tmp_path.iterdir() if path.name != "train"] == ["report.html"]
+
+
+def test_without_records_it_says_what_to_run(tmp_path, no_published):
+    text = built(tmp_path)
+    assert "python -m experiments.run" in text and "<table" not in text
+
+
+def test_failures_are_rows(tmp_path, no_published):
+    text = built(tmp_path, record(status="out_of_memory", message="wanted 3 GB", metrics={}, curves=[]))
+    assert "out_of_memory" in text and "wanted 3 GB" in text
+
+
+def test_text_from_a_record_is_text(tmp_path, no_published):
+    hostile = "<script>alert(1)</script>"
+    text = built(tmp_path, record(settings=SETTINGS | {"model": hostile}, provenance={"accelerator": hostile, "notes": hostile}))
+    assert hostile not in text
+    assert "&lt;script&gt;alert(1)" in without_scripts(text)
+
+
+def test_files_left_out_are_named(tmp_path, no_published):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "broken.json").write_text("{")
+    assert "broken.json: left out" in built(tmp_path, record())
+
+
+def test_published_records_stand_beside_ours(tmp_path, monkeypatch):
+    records.write(record(case="far", provenance={"accelerator": "Far Engine"}), tmp_path / "published")
+    monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published")
+    (tmp_path / "own").mkdir()
+    text = without_scripts(built(tmp_path / "own", record()))
+    assert text.index("Measured here") < text.index("Test Engine") < text.index("Measured elsewhere") < text.index("Far Engine")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("step_time", 0.00123, "1.23 ms"),
+        ("step_time", 4.2e-7, "420 ns"),
+        ("training_time", 75.26, "75.26 s"),
+        ("flops_per_second", 9.23e10, "92.3 GFLOP/s"),
+        ("flops_per_second", 7.9e14, "790 TFLOP/s"),
+        ("images_per_second", 6123.4, "6,123 1/s"),
+        ("test_accuracy", 0.98611, "0.9861"),
+        ("parameters", 61706, "61,706"),
+        ("time_to_target", None, "–"),
+    ],
+)
+def test_units(name, value, text):
+    assert readable(name, value) == text
+
+
+def test_the_terminal_table_shows_every_metric_with_its_meaning():
+    console = Console(record=True, width=140, file=open("/dev/null", "w"))
+    report.print_record(console, record(metrics=dict.fromkeys(METRICS, 1.0)))
+    text = console.export_text()
+    assert all(name in text and metric.about in text for name, metric in METRICS.items())
+
+
+def test_the_terminal_says_that_simulated_devices_have_no_speed():
+    console = Console(record=True, width=140, file=open("/dev/null", "w"))
+    report.print_record(console, record(provenance={"accelerator": "CPU", "simulated": True}))
+    assert "simulated devices: no speeds" in console.export_text()
