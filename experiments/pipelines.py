@@ -59,7 +59,10 @@ def choose(asked: str, examples: int, shape: Shape, device: jax.Device) -> tuple
     size = examples * int(np.prod(shape))
     room = int(_free_memory(device) * RESIDENT_SHARE)
     fits = size <= room
-    return "resident" if fits else "streamed", f"{size / 1e6:,.1f} MB of images, {room / 1e6:,.0f} MB of the device's memory to spare for them"
+    return (
+        "resident" if fits else "streamed",
+        f"{size / 1e6:,.1f} MB of images, {room / 1e6:,.0f} MB of the device's memory to spare for them",
+    )
 
 
 def _free_memory(device: jax.Device) -> int:
@@ -105,7 +108,17 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
 
 
 def _streamed(
-    strategy, step, state, splits: Splits, *, shape: Shape, batch_size: int, seed: int, workers: int, first_step: int, last_step: int
+    strategy,
+    step,
+    state,
+    splits: Splits,
+    *,
+    shape: Shape,
+    batch_size: int,
+    seed: int,
+    workers: int,
+    first_step: int,
+    last_step: int,
 ) -> Pipeline:
     batches = TrainBatches(fitted(splits.train, shape), batch_size, seed)
     held_out = {name: EvaluationBatches(fitted(getattr(splits, name), shape), batch_size) for name in ("validation", "test")}

@@ -71,4 +71,6 @@ def source_revision() -> str:
 
 
 def _git(file: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=file.parent, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=file.parent, capture_output=True, text=True, timeout=5, check=True
+    ).stdout.strip()

@@ -37,6 +37,8 @@ METRICS: dict[str, Metric] = {
     "training_time": Metric("s", "all steps and evaluations, without compiling"),
     "time_to_target": Metric("s", "training time until the target accuracy was first reached in validation"),
     "total_time": Metric("s", "wall time of this sitting, from reading the data to the last evaluation"),
+    "bare_step_time": Metric("s", "median step of a bare compiled step in a Python loop, data already on the device"),
+    "loop_over_bare": Metric("", "median over rounds of our loop's time per step over the bare one's"),
     "parameters": Metric("", "trainable"),
     "steps": Metric("", "train steps taken"),
     "epochs": Metric("", "passes over the training set"),

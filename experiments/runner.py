@@ -18,7 +18,9 @@ from jaxcnn.backend import Backend
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "Out of memory")
 
 
-def run_case(name: str, study: Study, config: RunConfig, backend: Backend, results: epath.Path, console: Console) -> records.Record:
+def run_case(
+    name: str, study: Study, config: RunConfig, backend: Backend, results: epath.Path, console: Console
+) -> records.Record:
     """Measures a case unless its record is there already.
 
     Returns:
@@ -62,8 +64,18 @@ def case_name(config: RunConfig, backend: Backend) -> str:
         "jax": jax.__version__,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    dataset = config.dataset if not config.dataset.startswith("folder:") else "folder-" + config.dataset.rstrip("/").rpartition("/")[2]
-    parts = (config.model, dataset, provenance.accelerator(backend), config.strategy, config.precision, f"b{config.batch_size}", digest)
+    dataset = (
+        config.dataset if not config.dataset.startswith("folder:") else "folder-" + config.dataset.rstrip("/").rpartition("/")[2]
+    )
+    parts = (
+        config.model,
+        dataset,
+        provenance.accelerator(backend),
+        config.strategy,
+        config.precision,
+        f"b{config.batch_size}",
+        digest,
+    )
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)
 
 

@@ -74,7 +74,9 @@ def select(device: str = "auto") -> Backend:
         raise InputError(_absent(platform, reason)) from error
     found = devices[0].platform
     if platform not in ("auto", found):
-        raise InputError(f"--device={device}: JAX had already started on {found!r}; call backend.select before any other use of JAX")
+        raise InputError(
+            f"--device={device}: JAX had already started on {found!r}; call backend.select before any other use of JAX"
+        )
     if count and count > len(devices):
         raise InputError(f"--device={device}: only {len(devices)} {found} device(s) here; ask for at most that many")
     _enable_compilation_cache()

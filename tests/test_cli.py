@@ -63,7 +63,10 @@ def test_help_imports_neither_jax_nor_flax():
 def test_list_shows_all_there_is_to_choose(capsys):
     assert run.main(["--list"]) == 0
     output = capsys.readouterr().out
-    assert all(name in output for name in ("train", "lenet5", "mnist_cnn", "digits", "cats_vs_dogs", "tfds:NAME[/CONFIG]", "pmap", "float16", "shift"))
+    assert all(
+        name in output
+        for name in ("train", "lenet5", "mnist_cnn", "digits", "cats_vs_dogs", "tfds:NAME[/CONFIG]", "pmap", "float16", "shift")
+    )
 
 
 def test_a_run_leaves_a_record_and_a_report_and_a_second_one_shows_them(capsys, tmp_path):

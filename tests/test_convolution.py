@@ -12,7 +12,9 @@ from jax import lax
 from jaxcnn.ops import conv_general_dilated
 from jaxcnn.ops.convolution import NHWC
 
-CASES = list(itertools.product([(1, 1), (2, 2), (2, 3)], ["VALID", "SAME", ((2, 1), (0, 3))], [(1, 1), (2, 1)], [(3, 3), (1, 1), (2, 5)]))
+CASES = list(
+    itertools.product([(1, 1), (2, 2), (2, 3)], ["VALID", "SAME", ((2, 1), (0, 3))], [(1, 1), (2, 1)], [(3, 3), (1, 1), (2, 5)])
+)
 
 
 def both(strides, padding, dilation, **options):
@@ -85,7 +87,9 @@ def test_other_platforms_keep_their_own_gradients(platform):
     arguments = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 4))
 
     def convolutions(f) -> list[str]:
-        lowered = jax.jit(jax.grad(lambda x, k: jnp.sum(f(x, k) ** 2), (0, 1))).trace(*arguments).lower(lowering_platforms=(platform,))
+        lowered = (
+            jax.jit(jax.grad(lambda x, k: jnp.sum(f(x, k) ** 2), (0, 1))).trace(*arguments).lower(lowering_platforms=(platform,))
+        )
         return sorted(re.findall(r"stablehlo\.convolution.*?dim_numbers = (.*?), window", lowered.as_text()))
 
     assert convolutions(ours) == convolutions(native)

@@ -32,7 +32,9 @@ def fit(plan, *accuracies, **options):
 def test_epochs_losses_and_the_best():
     state, best, history = fit(training.Plan(epochs=3, steps_per_epoch=2), 0.5, 0.75, 0.25)
     assert (int(state), int(best)) == (6, 4)
-    assert [entry["train_loss"] for entry in history.epochs] == pytest.approx([(1 + 1 / 2) / 2, (1 / 3 + 1 / 4) / 2, (1 / 5 + 1 / 6) / 2])
+    assert [entry["train_loss"] for entry in history.epochs] == pytest.approx(
+        [(1 + 1 / 2) / 2, (1 / 3 + 1 / 4) / 2, (1 / 5 + 1 / 6) / 2]
+    )
     assert [entry["validation_accuracy"] for entry in history.epochs] == pytest.approx([0.5, 0.75, 0.25])
     assert history.best["epoch"] == 2 and history.best["step"] == 4
 
@@ -71,7 +73,12 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_saves_nothing(loss, ste
 
 def test_saves_at_the_steps_asked_for_and_at_the_end():
     saved = []
-    fit(training.Plan(epochs=2, steps_per_epoch=5, save_every=3), 0.5, 0.6, save=lambda state, best, history: saved.append((int(state), best is None)))
+    fit(
+        training.Plan(epochs=2, steps_per_epoch=5, save_every=3),
+        0.5,
+        0.6,
+        save=lambda state, best, history: saved.append((int(state), best is None)),
+    )
     assert saved == [(3, True), (6, False), (9, False), (10, False)]
 
 
@@ -102,7 +109,12 @@ def test_ctrl_c_waits_for_the_dispatch_saves_and_says_the_step():
 
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(training.Interrupted) as stop:
-        fit(training.Plan(epochs=2, steps_per_epoch=100), 0.5, advance=interrupted_at_four, save=lambda state, *_: saved.append(int(state)))
+        fit(
+            training.Plan(epochs=2, steps_per_epoch=100),
+            0.5,
+            advance=interrupted_at_four,
+            save=lambda state, *_: saved.append(int(state)),
+        )
     assert saved == [stop.value.args[0]]
     assert 4 < saved[0] < 200
     assert signal.getsignal(signal.SIGINT) is handler
@@ -123,5 +135,7 @@ def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 0), ("save_every", -1), ("steps_per_epoch", 0)])
 def test_bad_plans_are_refused(name, value):
-    with pytest.raises(InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got {value}"):
+    with pytest.raises(
+        InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got {value}"
+    ):
         training.Plan(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))

@@ -64,7 +64,9 @@ def test_evaluation_is_exact_whatever_the_batch(name, strategy, batch_size, devi
         name, over, step, over.place(state), splits, shape=(8, 8, 1), batch_size=batch_size, seed=0, workers=0, first_step=0, last_step=2
     )  # fmt: skip
     for split, arrays in (("validation", splits.validation), ("test", splits.test)):
-        logits = (arrays.images.reshape(len(arrays), -1) / 255) @ np.float64(state.params["out"]["kernel"]) + np.float64(state.params["out"]["bias"])
+        logits = (arrays.images.reshape(len(arrays), -1) / 255) @ np.float64(state.params["out"]["kernel"]) + np.float64(
+            state.params["out"]["bias"]
+        )
         losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(arrays)), arrays.labels]
         found = jax.device_get(pipeline.evaluate(over.place(state), split))
         assert found["count"] == len(arrays)

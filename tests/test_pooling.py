@@ -22,7 +22,9 @@ def test_values_and_gradients_against_numpy(window, dtype):
     rows, columns = 7 // window[0], 9 // window[1]
     cut = np.float32(images)[:, : rows * window[0], : columns * window[1]].reshape(2, rows, window[0], columns, window[1], 3)
     np.testing.assert_array_equal(np.float32(max_pool(images, window)), cut.max((2, 4)))
-    np.testing.assert_allclose(np.float32(avg_pool(images, window)), cut.mean((2, 4)), rtol=1e-6 if dtype == "float32" else 1e-2, atol=1e-2)
+    np.testing.assert_allclose(
+        np.float32(avg_pool(images, window)), cut.mean((2, 4)), rtol=1e-6 if dtype == "float32" else 1e-2, atol=1e-2
+    )
     gradient = jax.grad(lambda x: max_pool(x, window).astype("float32").sum())(images)
     largest = (cut == cut.max((2, 4), keepdims=True)).reshape(2, rows * window[0], columns * window[1], 3)
     if dtype == "float32":  # bfloat16 draws have ties

@@ -42,11 +42,18 @@ def test_what_cannot_be_used_is_named_and_left_out(tmp_path):
     (tmp_path / "train" / "cut.json").write_text(whole[:50])
     (tmp_path / "train" / "newer.json").write_text(whole.replace('"schema": 1', '"schema": 99'))
     (tmp_path / "train" / "foreign.json").write_text('{"name": "x"}')
-    (tmp_path / "train" / "list.json").write_text(json.dumps([dataclasses.asdict(record(case="b")), dataclasses.asdict(record(case="c"))]))
+    (tmp_path / "train" / "list.json").write_text(
+        json.dumps([dataclasses.asdict(record(case="b")), dataclasses.asdict(record(case="c"))])
+    )
     (tmp_path / "train" / "status.json").write_text(whole.replace('"ok"', '"splendid"'))
     found, problems = records.load([tmp_path])
     assert {r.case for r in found} == {"a", "b", "c"}
-    assert sorted(Path(problem.partition(": ")[0]).name for problem in problems) == ["cut.json", "foreign.json", "newer.json", "status.json"]
+    assert sorted(Path(problem.partition(": ")[0]).name for problem in problems) == [
+        "cut.json",
+        "foreign.json",
+        "newer.json",
+        "status.json",
+    ]
     assert "update jaxcnn" in "".join(problems)
 
 

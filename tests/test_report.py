@@ -1,3 +1,4 @@
+import io
 import re
 
 import pytest
@@ -6,7 +7,7 @@ from rich.console import Console
 from experiments import records, report
 from experiments.records import METRICS, Record
 from experiments.report import page
-from experiments.report.units import readable
+from experiments.report.wording import readable
 
 CURVE = [{"epoch": 1, "seconds": 1.5, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.9}]
 SETTINGS = {"model": "lenet5", "dataset": "digits", "strategy": "jit", "precision": "float32", "batch_size": 32}
@@ -77,7 +78,12 @@ def test_published_records_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published")
     (tmp_path / "own").mkdir()
     text = without_scripts(built(tmp_path / "own", record()))
-    assert text.index("Measured here") < text.index("Test Engine") < text.index("Measured elsewhere") < text.index("Far Engine")
+    assert (
+        text.index("train, measured here")
+        < text.index("Test Engine")
+        < text.index("train, measured elsewhere")
+        < text.index("Far Engine")
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,13 +105,13 @@ def test_units(name, value, text):
 
 
 def test_the_terminal_table_shows_every_metric_with_its_meaning():
-    console = Console(record=True, width=140, file=open("/dev/null", "w"))
+    console = Console(record=True, width=140, file=io.StringIO())
     report.print_record(console, record(metrics=dict.fromkeys(METRICS, 1.0)))
     text = console.export_text()
     assert all(name in text and metric.about in text for name, metric in METRICS.items())
 
 
 def test_the_terminal_says_that_simulated_devices_have_no_speed():
-    console = Console(record=True, width=140, file=open("/dev/null", "w"))
+    console = Console(record=True, width=140, file=io.StringIO())
     report.print_record(console, record(provenance={"accelerator": "CPU", "simulated": True}))
     assert "simulated devices: no speeds" in console.export_text()

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
-COMMAND = [f"--device={DEVICE}", "--dataset=synthetic:1000", "--model=mnist_cnn", "--epochs=3", "--batch-size=16", "--augment=shift"]
+COMMAND = [
+    f"--device={DEVICE}",
+    "--dataset=synthetic:1000",
+    "--model=mnist_cnn",
+    "--epochs=3",
+    "--batch-size=16",
+    "--augment=shift",
+]
 
 
 def start(results: Path, *more: str) -> subprocess.Popen:
@@ -58,7 +65,9 @@ def final_parameters(results: Path) -> dict:
     with ocp.CheckpointManager(folder.parent.resolve()) as manager:
         tree = manager.restore(int(folder.name), args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
     unkeyed = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
-    return {path: np.asarray(leaf).tobytes() for path, leaf in unkeyed if not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)}
+    return {
+        path: np.asarray(leaf).tobytes() for path, leaf in unkeyed if not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    }
 
 
 def without_times(curves: list[dict]) -> list[dict]:

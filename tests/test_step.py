@@ -34,7 +34,11 @@ def test_sums_by_hand():
 def test_one_sgd_step_against_numpy():
     state, step = logistic()
     batch = drawn(5)
-    x, weights, bias = batch["image"].reshape(5, -1), np.float64(state.params["out"]["kernel"]), np.float64(state.params["out"]["bias"])
+    x, weights, bias = (
+        batch["image"].reshape(5, -1),
+        np.float64(state.params["out"]["kernel"]),
+        np.float64(state.params["out"]["bias"]),
+    )
     chances = np.exp(x @ weights + bias)
     chances /= chances.sum(1, keepdims=True)
     slope = (chances - np.eye(4)[batch["label"]]) / 5
@@ -54,14 +58,18 @@ def test_masked_rows_change_nothing():
     a, b = jax.jit(step)(state, filled), jax.jit(step)(state, first_four)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), a[0].params, b[0].params)
     assert float(a[1]["count"]) == 4.0
-    assert jax.device_get(step.evaluation(state, filled))["loss"] == pytest.approx(float(step.evaluation(state, first_four)["loss"]), rel=1e-6)
+    assert jax.device_get(step.evaluation(state, filled))["loss"] == pytest.approx(
+        float(step.evaluation(state, first_four)["loss"]), rel=1e-6
+    )
 
 
 def test_bytes_are_scaled_to_one():
     state, step = logistic()
     pixels = np.random.default_rng(0).integers(0, 256, (3, *SHAPE), np.uint8)
     labels = np.int32([0, 1, 2])
-    losses = [float(step.evaluation(state, {"image": images, "label": labels})["loss"]) for images in (pixels, np.float32(pixels) / 255)]
+    losses = [
+        float(step.evaluation(state, {"image": images, "label": labels})["loss"]) for images in (pixels, np.float32(pixels) / 255)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
@@ -119,5 +127,5 @@ def test_the_module_keeps_its_weights_when_the_state_is_donated():
 
 
 def test_an_unknown_precision_names_the_nearest():
-    with pytest.raises(InputError, match="unknown precision 'bf16': .*Known: float32, bfloat16, float16"):
+    with pytest.raises(InputError, match=r"unknown precision 'bf16': .*Known: float32, bfloat16, float16"):
         logistic(precision="bf16")

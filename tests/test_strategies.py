@@ -34,12 +34,16 @@ class SmallNet(nnx.Module):
 
 
 def created(precision: str):
-    return training.create(SmallNet(nnx.Rngs(0)), optax.sgd(0.1, momentum=0.9), precision=precision, prepare=prepare(("shift", "flip")))
+    return training.create(
+        SmallNet(nnx.Rngs(0)), optax.sgd(0.1, momentum=0.9), precision=precision, prepare=prepare(("shift", "flip"))
+    )
 
 
 def batches() -> list[dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
-    return [{"image": rng.integers(0, 256, (16, 8, 8, 1), np.uint8), "label": rng.integers(0, 10, 16, np.int32)} for _ in range(STEPS)]
+    return [
+        {"image": rng.integers(0, 256, (16, 8, 8, 1), np.uint8), "label": rng.integers(0, 10, 16, np.int32)} for _ in range(STEPS)
+    ]
 
 
 def trained(strategy: parallel.Jit, precision: str):
@@ -124,7 +128,9 @@ def test_many_steps_in_one_dispatch_are_the_same_steps(name, devices):
         losses.append(float(metrics["loss"]))
     at_once, metrics = many(at_once, over.place_data(data), np.int32(feed.capacity))
     np.testing.assert_allclose(metrics["loss"], losses, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), over.fetch(at_once).params, over.fetch(singly).params)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), over.fetch(at_once).params, over.fetch(singly).params
+    )
 
 
 @pytest.mark.parametrize("name", parallel.STRATEGIES)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from experiments.records import Record
+from experiments.report.wording import accelerator_label, case_label
 
 _AXES = {"showgrid": True, "gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
 
@@ -15,7 +16,10 @@ def learning_curves(records: Sequence[Record]) -> list[str]:
 
     accuracy, loss = graph_objects.Figure(), graph_objects.Figure()
     for number, record in enumerate(records):
-        label, colour = _label(record), f"hsl({number * 137 % 360}, 60%, 50%)"  # the golden angle keeps neighbours apart
+        label, colour = (
+            f"{accelerator_label(record)} · {case_label(record)}",
+            f"hsl({number * 137 % 360}, 60%, 50%)",
+        )  # the golden angle keeps neighbours apart
         epochs = [entry["epoch"] for entry in record.curves]
         line = {"name": label, "line": {"color": colour}}
         accuracy.add_scatter(
@@ -29,12 +33,6 @@ def learning_curves(records: Sequence[Record]) -> list[str]:
         "Loss over epochs, training whole and validation dotted": (loss, "epoch", "cross-entropy in nat", "log"),
     }
     return [_html(figure, title, x, y, scale) for title, (figure, x, y, scale) in titles.items()]
-
-
-def _label(record: Record) -> str:
-    settings = record.settings
-    parts = (record.provenance.get("accelerator"), settings.get("model"), settings.get("dataset"), settings.get("strategy"), settings.get("precision"), f"batch {settings.get('batch_size')}")
-    return " · ".join(str(part) for part in parts)
 
 
 def _html(figure, title: str, x: str, y: str, scale: str) -> str:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -10,21 +11,18 @@ from etils import epath
 from experiments import records
 from experiments.records import METRICS, Record
 from experiments.report.figures import learning_curves
-from experiments.report.units import readable
+from experiments.report.wording import accelerator_label, case_label, readable
 
 PUBLISHED = Path(__file__).parent.parent / "published"
-COLUMNS = (
-    "test_accuracy",
-    "step_time",
-    "images_per_second",
-    "flops_per_second",
-    "flops_per_step",
-    "compile_time",
-    "first_step_time",
-    "training_time",
-    "time_to_target",
-    "parameters",
-)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the page: `columns` are the metrics that any of its records has."""
+
+    title: str
+    columns: list[str]
+    rows: list[Record]
 
 
 def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Path:
@@ -36,14 +34,18 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     """
     own, problems = records.load(folders)
     elsewhere, more_problems = records.load([PUBLISHED])
-    tables = [("Measured here", records.latest(own)), ("Measured elsewhere", records.latest(elsewhere))]
-    curves = learning_curves([record for _, rows in tables for record in rows if record.curves])
+    parts = [("measured here", records.latest(own)), ("measured elsewhere", records.latest(elsewhere))]
+    tables = [table for where, rows in parts for table in _tables(where, rows)]
+    figures = learning_curves([record for table in tables for record in table.rows if record.curves])
     page = _template().render(
-        tables=[(title, [_row(record) for record in rows]) for title, rows in tables if rows],
-        columns=[(name, METRICS[name]) for name in COLUMNS],
-        figures=curves,
+        tables=tables,
+        metrics=METRICS,
+        readable=readable,
+        case_label=case_label,
+        accelerator_label=accelerator_label,
+        figures=figures,
         problems=problems + more_problems,
-        plotly=_plotly() if curves else "",
+        plotly=_plotly() if figures else "",
     )
     temporary = out.parent / f".{out.name}.{uuid.uuid4().hex}.tmp"
     temporary.write_text(page)
@@ -51,19 +53,18 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     return out
 
 
-def _row(record: Record) -> dict[str, object]:
-    provenance = record.provenance
-    return {
-        "accelerator": provenance.get("accelerator", "unknown"),
-        "devices": provenance.get("strategy_devices", provenance.get("device_count")),
-        "simulated": provenance.get("simulated"),
-        "settings": record.settings,
-        "status": record.status,
-        "message": record.message,
-        "cells": [readable(name, record.metrics.get(name)) for name in COLUMNS],
-        "details": provenance,
-        "case": record.case,
-    }
+def _tables(where: str, rows: Sequence[Record]) -> list[Table]:
+    """A table a study."""
+    studies = dict.fromkeys(record.study for record in rows)
+    grouped = {study: [record for record in rows if record.study == study] for study in studies}
+    return [
+        Table(
+            f"{study}, {where}",
+            [name for name in METRICS if any(record.metrics.get(name) is not None for record in group)],
+            group,
+        )
+        for study, group in grouped.items()
+    ]
 
 
 def _template() -> jinja2.Template:

@@ -5,23 +5,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.records import METRICS, Record
-from experiments.report.units import readable
+from experiments.report.wording import accelerator_label, case_label, readable
 
 
 def print_record(console: Console, record: Record) -> None:
     """The metrics of one record, or what became of it."""
-    where = record.provenance["accelerator"] + (", simulated devices: no speeds" if record.provenance.get("simulated") else "")
-    table = Table(title=f"{record.study}: {record.settings['model']} on {record.settings['dataset']} · {where}", title_justify="left")
+    console.print(f"{record.study}: {case_label(record)} · {accelerator_label(record)}", markup=False, highlight=False)
+    if record.status != "ok":
+        console.print(f"[bold red]{record.status}[/]: {escape(record.message)}", highlight=False)
+        return
+    table = Table()
     for heading in ("metric", "value", "what it is"):
         table.add_column(heading, justify="right" if heading == "value" else "left")
     for name, metric in METRICS.items():
         if name in record.metrics:
             table.add_row(name, readable(name, record.metrics[name]), metric.about)
-    if record.status == "ok":
-        console.print(table)
-    else:
-        console.print(f"[bold red]{record.status}[/]: ", end="")
-        console.print(record.message, markup=False, highlight=False)
+    console.print(table)
 
 
 def print_choices(console: Console) -> None:
@@ -34,9 +33,7 @@ def print_choices(console: Console) -> None:
     from jaxcnn.training import PRECISIONS
 
     _print_table(console, "studies", ("study", "question"), [(name, study.about) for name, study in STUDIES.items()])
-    models = [
-        (name, "×".join(map(str, row.input_shape)), f"{row.parameters:,}", row.source) for name, row in MODELS.items()
-    ]
+    models = [(name, "×".join(map(str, row.input_shape)), f"{row.parameters:,}", row.source) for name, row in MODELS.items()]
     _print_table(console, "models", ("model", "input", "parameters", "source"), models)
     _print_table(console, "data sets", ("dataset", "what"), [(name, row.about) for name, row in DATASETS.items()])
     _print_table(console, "strategies", ("strategy", "what"), [(name, kind.about) for name, kind in STRATEGIES.items()])

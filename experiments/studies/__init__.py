@@ -1,8 +1,9 @@
 """The studies: one file each, a question and how it is answered."""
 
-from experiments.studies import train
+from experiments.studies import dispatch, train
 from experiments.studies.study import Study
 
 STUDIES: dict[str, Study] = {
     "train": Study("how fast and how well does this accelerator train this CNN?", train.measure, train.resolve),
+    "dispatch": Study("does our training loop cost more than a bare compiled step?", dispatch.measure, train.resolve),
 }

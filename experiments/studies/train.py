@@ -4,11 +4,13 @@ Systems A1 to A5, B3 to B6 and D1 of the studied documents are cases of this stu
 """
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 import optax
+from flax import nnx
 
 from experiments import pipelines
 from experiments.config import RunConfig
@@ -40,11 +42,30 @@ def resolve(config: RunConfig, backend: Backend) -> RunConfig:
     return config
 
 
-def measure(config: RunConfig, context: Context) -> Measured:
-    """One training run. `config` is resolved."""
-    began = time.perf_counter()
-    dataset, splits, shape = _open(config)
-    strategy = parallel.strategy(config.strategy, context.backend.devices)
+@dataclass(frozen=True)
+class Case:
+    """A case made ready: data opened, network built, nothing compiled yet.
+
+    Attributes:
+      dataset, splits, shape: the data, and the height, width and channels of the images that the network gets.
+      strategy: over the devices of the backend.
+      model, state, step: as `training.create` gives them; the state is not placed.
+      plan: of the whole run.
+    """
+
+    dataset: data.Dataset
+    splits: pipelines.Splits
+    shape: tuple[int, int, int]
+    strategy: parallel.Jit
+    model: nnx.Module
+    state: training.TrainState
+    step: training.TrainStep
+    plan: training.Plan
+
+
+def open_case(config: RunConfig, context: Context) -> Case:
+    """Opens the data and builds what trains on it. `config` is resolved."""
+    dataset, splits, shape = _open_data(config)
     plan = training.Plan(
         config.epochs, len(splits.train) // config.batch_size, config.patience, config.target_accuracy, config.save_every
     )
@@ -57,40 +78,61 @@ def measure(config: RunConfig, context: Context) -> Measured:
         precision=config.precision,
         prepare=prepare(config.augmentations, *statistics),
     )
+    strategy = parallel.strategy(config.strategy, context.backend.devices)
+    return Case(dataset, splits, shape, strategy, model, state, step, plan)
+
+
+def measure(config: RunConfig, context: Context) -> Measured:
+    """One training run. `config` is resolved."""
+    began = time.perf_counter()
+    case = open_case(config, context)
     checkpoints = training.Checkpoints(context.scratch, config.case_settings())
-    found = checkpoints.restore(state) or Restored(state, None, History())
-    first_step = int(found.state.step)
-    state, best = strategy.place(found.state), found.best and strategy.place(found.best)
-    name, reason = pipelines.choose(config.pipeline, len(splits.train), shape, context.backend.devices[0])
-    _announce(context, config, dataset, splits, name, reason, first_step)
-    pipeline = pipelines.build(
-        name, strategy, step, state, splits,
-        shape=shape, batch_size=config.batch_size, seed=config.seed, workers=config.workers, first_step=first_step, last_step=plan.steps,
-    )  # fmt: skip
-    with Progress(context.console, plan, config.batch_size, first_step) as progress:
-        _, best, history = training.fit(
-            state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), plan,
-            step=first_step, history=found.history, best=best, watcher=progress,
-            save=lambda state, best, history: checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history),
-        )  # fmt: skip
+    found = checkpoints.restore(case.state) or Restored(case.state, None, History())
+    name, reason = pipelines.choose(config.pipeline, len(case.splits.train), case.shape, context.backend.devices[0])
+    _announce(context, config, case, f"{name} ({reason})", int(found.state.step))
+    pipeline, best, history = _train(config, context, case, checkpoints, found, name)
     test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
     checkpoints.close()
+    metrics = _metrics(config, history, test, _step_flops(case, config.batch_size))
     return Measured(
-        metrics=_metrics(config, history, test, pipeline, _step_flops(step, found.state, shape, config.batch_size))
-        | {"parameters": models.count_parameters(model), "total_time": time.perf_counter() - began},
+        metrics=metrics
+        | {
+            "compile_time": pipeline.compile_seconds,
+            "parameters": models.count_parameters(case.model),
+            "total_time": time.perf_counter() - began,
+        },
         samples={"dispatch_steps": [n for n, _ in history.dispatches], "dispatch_time": [s for _, s in history.dispatches]},
         curves=history.epochs,
-        provenance=_provenance(strategy, pipeline, reason, dataset, splits, history),
+        provenance=_provenance(case, pipeline, reason, history),
     )
 
 
-def _open(config: RunConfig) -> tuple[data.Dataset, pipelines.Splits, tuple[int, int, int]]:
+def _train(config: RunConfig, context: Context, case: Case, checkpoints: training.Checkpoints, found: Restored, name: str):
+    """Compiles and trains: the pipeline, the best state and the history."""
+    first_step, strategy = int(found.state.step), case.strategy
+    state, best = strategy.place(found.state), found.best and strategy.place(found.best)
+    pipeline = pipelines.build(
+        name, strategy, case.step, state, case.splits, shape=case.shape, batch_size=config.batch_size, seed=config.seed,
+        workers=config.workers, first_step=first_step, last_step=case.plan.steps,
+    )  # fmt: skip
+    with Progress(context.console, case.plan, config.batch_size, first_step) as progress:
+        _, best, history = training.fit(
+            state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), case.plan,
+            step=first_step, history=found.history, best=best, watcher=progress,
+            save=lambda state, best, history: checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history),
+        )  # fmt: skip
+    return pipeline, best, history
+
+
+def _open_data(config: RunConfig) -> tuple[data.Dataset, pipelines.Splits, tuple[int, int, int]]:
     channels = models.spec(config.model).input_shape[2]
     wanted = (config.image_size, config.image_size, channels)
     dataset = data.open_dataset(config.dataset, shape=wanted, data_dir=config.data_dir, skip_bad_images=config.skip_bad_images)
     train, validation = data.hold_out(dataset.train, config.validation)
     if config.batch_size > len(train):
-        raise InputError(f"batch size {config.batch_size} is larger than the training set of {len(train)} images: choose a smaller --batch-size")
+        raise InputError(
+            f"batch size {config.batch_size} is larger than the training set of {len(train)} images: choose a smaller --batch-size"
+        )
     return dataset, pipelines.Splits(train, validation, dataset.test), (config.image_size, config.image_size, dataset.channels)
 
 
@@ -99,27 +141,31 @@ def _optimizer(config: RunConfig, steps: int) -> optax.GradientTransformation:
     return optax.adam(rate) if config.optimizer == "adam" else optax.sgd(rate, momentum=0.9)
 
 
-def _announce(context: Context, config: RunConfig, dataset, splits: pipelines.Splits, name: str, reason: str, step: int) -> None:
-    say = context.console.print
-    say(f"device    {context.backend}", highlight=False)
-    say(f"data      {dataset.name}: {len(splits.train):,} training, {len(splits.validation):,} validation, {len(splits.test):,} test images, {len(dataset.classes)} classes", highlight=False)
-    for note in dataset.notes:
-        say(f"          note: {note}", highlight=False)
-    say(f"pipeline  {name} ({reason})", highlight=False)
-    say(f"case      {config.model}, {config.precision}, strategy {config.strategy}, batch {config.batch_size}, {config.epochs} epochs", highlight=False)
-    if step:
-        say(f"resuming  after step {step}", highlight=False)
+def _announce(context: Context, config: RunConfig, case: Case, pipeline: str, step: int) -> None:
+    sizes = (
+        f"{len(case.splits.train):,} training, {len(case.splits.validation):,} validation, {len(case.splits.test):,} test images"
+    )
+    lines = {
+        "device": str(context.backend),
+        "data": f"{case.dataset.name}: {sizes}, {len(case.dataset.classes)} classes",
+        **{f"note {number}": note for number, note in enumerate(case.dataset.notes, 1)},
+        "pipeline": pipeline,
+        "case": f"{config.model}, {config.precision}, strategy {config.strategy}, batch {config.batch_size}, {config.epochs} epochs",
+        **({"resuming": f"after step {step}"} if step else {}),
+    }
+    for name, text in lines.items():
+        context.console.print(f"{name:<9} {text}", highlight=False, markup=False)
 
 
-def _step_flops(step: training.TrainStep, state: training.TrainState, shape, batch_size: int) -> int:
+def _step_flops(case: Case, batch_size: int) -> int:
     batch = {
-        "image": jax.ShapeDtypeStruct((batch_size, *shape), np.uint8),
+        "image": jax.ShapeDtypeStruct((batch_size, *case.shape), np.uint8),
         "label": jax.ShapeDtypeStruct((batch_size,), np.int32),
     }
-    return model_flops(step, state, batch)
+    return model_flops(case.step, case.state, batch)
 
 
-def _metrics(config: RunConfig, history: History, test: dict[str, float], pipeline: pipelines.Pipeline, flops: int) -> dict[str, float]:
+def _metrics(config: RunConfig, history: History, test: dict[str, float], flops: int) -> dict[str, float]:
     steady = history.dispatches[1:] or history.dispatches
     step_time = float(np.median([seconds / steps for steps, seconds in steady]))
     metrics = {
@@ -130,7 +176,6 @@ def _metrics(config: RunConfig, history: History, test: dict[str, float], pipeli
         "step_time": step_time,
         "flops_per_step": flops,
         "flops_per_second": flops / step_time,
-        "compile_time": pipeline.compile_seconds,
         "first_step_time": history.dispatches[0][1],
         "training_time": history.seconds,
         "steps": sum(steps for steps, _ in history.dispatches),
@@ -139,15 +184,15 @@ def _metrics(config: RunConfig, history: History, test: dict[str, float], pipeli
     return metrics | ({"time_to_target": history.target_seconds} if history.target_seconds is not None else {})
 
 
-def _provenance(strategy, pipeline: pipelines.Pipeline, reason: str, dataset, splits: pipelines.Splits, history: History) -> dict[str, Any]:
+def _provenance(case: Case, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
     return {
-        "strategy_devices": len(strategy.devices),
-        "compiler_options": strategy.options,
+        "strategy_devices": len(case.strategy.devices),
+        "compiler_options": case.strategy.options,
         "compile_cached": pipeline.cached,
         "pipeline": pipeline.name,
         "pipeline_reason": reason,
-        "classes": list(dataset.classes),
-        "examples": {name: len(getattr(splits, name)) for name in ("train", "validation", "test")},
-        "notes": list(dataset.notes),
+        "classes": list(case.dataset.classes),
+        "examples": {name: len(getattr(case.splits, name)) for name in ("train", "validation", "test")},
+        "notes": list(case.dataset.notes),
         "sittings": history.sittings,
     }

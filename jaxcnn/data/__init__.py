@@ -11,7 +11,18 @@ from jaxcnn.data import digits, folder, synthetic, tfds
 from jaxcnn.data.source import Dataset, Shape, Subset, as_arrays, channel_statistics, fitted, hold_out
 from jaxcnn.errors import InputError, require_known
 
-__all__ = ["DATASETS", "Dataset", "DatasetSpec", "Subset", "as_arrays", "channel_statistics", "fitted", "hold_out", "open_dataset", "spec"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetSpec",
+    "Subset",
+    "as_arrays",
+    "channel_statistics",
+    "fitted",
+    "hold_out",
+    "open_dataset",
+    "spec",
+]
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,9 @@ DATASETS: dict[str, DatasetSpec] = {
     "cats_vs_dogs": DatasetSpec(tfds.load_named("cats_vs_dogs"), 20, 64, "23,262 photos of any size (tfds:cats_vs_dogs)"),
     "tfds": DatasetSpec(tfds.load, 10, 128, "tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification set"),
     "folder": DatasetSpec(folder.load, 10, 32, "folder:PATH, a sub-folder a class; PATH may hold train/ and test/"),
-    "synthetic": DatasetSpec(synthetic.load, 3, 64, "made-up images of the model's own shape; synthetic:COUNT for another number"),
+    "synthetic": DatasetSpec(
+        synthetic.load, 3, 64, "made-up images of the model's own shape; synthetic:COUNT for another number"
+    ),
 }
 _TAKES_ARGUMENT = {"tfds": "tfds:mnist", "folder": "folder:photos"}
 

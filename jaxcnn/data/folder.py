@@ -68,7 +68,9 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     splits, notes = [], []
     for part in parts[:2] if divided else [root]:
         if _classes(part) != classes:
-            raise InputError(f"dataset 'folder:{argument}': {part} has the classes {_classes(part)}, the training folder {classes}")
+            raise InputError(
+                f"dataset 'folder:{argument}': {part} has the classes {_classes(part)}, the training folder {classes}"
+            )
         split, skipped = _read_part(part, classes, skip_bad)
         splits.append(split)
         notes += [f"{len(skipped)} unreadable file(s) left out of {part}"] if skipped else []
@@ -94,11 +96,15 @@ def _read_part(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple[
     bad = _unreadable(files)
     if bad and not skip_bad:
         named = "; ".join(f"{file} ({reason})" for file, reason in list(bad.items())[:3])
-        raise InputError(f"{len(bad)} of {len(files)} files in {folder} cannot be read: {named}{' …' if len(bad) > 3 else ''}. Mend or remove them, or go on without them: --skip-bad-images")
+        raise InputError(
+            f"{len(bad)} of {len(files)} files in {folder} cannot be read: {named}{' …' if len(bad) > 3 else ''}. Mend or remove them, or go on without them: --skip-bad-images"
+        )
     kept = [(file, label) for file, label in zip(files, labels, strict=True) if file not in bad]
     empty = [name for label, name in enumerate(classes) if label not in {kept_label for _, kept_label in kept}]
     if empty:
-        raise InputError(f"{folder} has no readable picture in: {', '.join(empty)} (formats: those that Pillow reads, by file ending)")
+        raise InputError(
+            f"{folder} has no readable picture in: {', '.join(empty)} (formats: those that Pillow reads, by file ending)"
+        )
     return FolderSplit(tuple(file for file, _ in kept), tuple(label for _, label in kept)), sorted(bad)
 
 

@@ -48,7 +48,9 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         would try to download it for minutes.
     """
     if not re.fullmatch(r"\w+(/\w[\w.-]*)?(:\d+\.\d+\.\d+)?", argument):
-        raise InputError(f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1")
+        raise InputError(
+            f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1"
+        )
     root = epath.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
     folder = _prepared(root, argument)
     logging.getLogger("absl").setLevel(logging.ERROR)  # it would recommend OpenCV once a worker
@@ -72,17 +74,23 @@ def _prepared(root: epath.Path, argument: str) -> epath.Path:
     prepare = f"prepare it where there is a network: pip install -e '.[tfds]' && tfds build {name} --file_format=array_record --data_dir={root}"
     found = [path.parent for path in (root / name).glob("*/dataset_info.json")] if (root / name).exists() else []
     if not found:
-        raise InputError(f"dataset 'tfds:{name}' is not prepared in {root} (set --data-dir or TFDS_DATA_DIR to where it is, or {prepare})")
+        raise InputError(
+            f"dataset 'tfds:{name}' is not prepared in {root} (set --data-dir or TFDS_DATA_DIR to where it is, or {prepare})"
+        )
     by_version = {path.name: path for path in sorted(found, key=_version_key)}
     if version and version not in by_version:
-        raise InputError(f"dataset 'tfds:{argument}': version {version} is not prepared in {root}; there is {', '.join(by_version)}")
+        raise InputError(
+            f"dataset 'tfds:{argument}': version {version} is not prepared in {root}; there is {', '.join(by_version)}"
+        )
     folder = by_version[version or list(by_version)[-1]]
     try:
         file_format = json.loads((folder / "dataset_info.json").read_text()).get("fileFormat", "tfrecord")
     except ValueError as error:
         raise InputError(f"dataset 'tfds:{argument}': {folder / 'dataset_info.json'} is damaged ({error}); {prepare}") from error
     if file_format != "array_record":
-        raise InputError(f"dataset 'tfds:{argument}' in {folder} is stored as {file_format}, which only TensorFlow reads; {prepare}")
+        raise InputError(
+            f"dataset 'tfds:{argument}' in {folder} is stored as {file_format}, which only TensorFlow reads; {prepare}"
+        )
     return folder
 
 
@@ -94,7 +102,9 @@ def _checked_features(argument: str, features: Any) -> tuple[Any, int]:
     """The label's feature and the number of channels."""
     kinds = {name: type(feature).__name__ for name, feature in features.items()}
     if kinds.get("image") != "Image" or kinds.get("label") != "ClassLabel":
-        raise InputError(f"dataset 'tfds:{argument}' is not an image-classification set: it needs an 'image' and a 'label', and has {kinds}")
+        raise InputError(
+            f"dataset 'tfds:{argument}' is not an image-classification set: it needs an 'image' and a 'label', and has {kinds}"
+        )
     channels = features["image"].shape[-1]
     if channels not in (1, 3):
         raise InputError(f"dataset 'tfds:{argument}' has images of {channels} channels; 1 and 3 can be used")

@@ -83,7 +83,9 @@ def build(name: str, *, num_classes: int | None = None, input_shape: Shape | Non
     try:
         return row.make(shape, num_classes or row.num_classes, rngs=nnx.Rngs(seed), **extra)
     except ImagesTooSmallError as error:
-        raise InputError(f"model {name!r} cannot take images of {shape[0]}×{shape[1]}: nothing of them is left after its convolutions and pools; its published size is {row.input_shape[0]}×{row.input_shape[1]}") from error
+        raise InputError(
+            f"model {name!r} cannot take images of {shape[0]}×{shape[1]}: nothing of them is left after its convolutions and pools; its published size is {row.input_shape[0]}×{row.input_shape[1]}"
+        ) from error
 
 
 def count_parameters(model: nnx.Module) -> int:
@@ -98,5 +100,7 @@ def _resolve(name: str) -> tuple[ModelSpec, dict[str, int]]:
     if ":" not in name:
         return row, {} if row.width is None else {"width": row.width}
     if row.width is None or not re.fullmatch(r"[1-9]\d{0,5}", width):
-        raise InputError(f"model {name!r}: a width from 1 to 999999 may follow only {[n for n, r in MODELS.items() if r.width]}, as in mlp:4096")
+        raise InputError(
+            f"model {name!r}: a width from 1 to 999999 may follow only {[n for n, r in MODELS.items() if r.width]}, as in mlp:4096"
+        )
     return row, {"width": int(width)}

@@ -3,9 +3,9 @@
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
-import jax.numpy as jnp
 
 from jaxcnn import ops
 

@@ -35,7 +35,9 @@ class Jit:
         count = len(self.devices)
         if batch_size < 1 or batch_size % count:
             nearest = max(1, round(batch_size / count)) * count
-            raise InputError(f"batch size {batch_size} cannot be used on {count} device(s): it must be a positive multiple of {count}, such as {nearest}")
+            raise InputError(
+                f"batch size {batch_size} cannot be used on {count} device(s): it must be a positive multiple of {count}, such as {nearest}"
+            )
 
     def place(self, state: TrainState) -> TrainState:
         """A copy of the state on every device. The step donates it; the original stays whole."""

@@ -72,7 +72,9 @@ class Checkpoints:
             best = self._restore_best(like, history)
         except Exception as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(f"the checkpoint in {self.folder} is damaged ({reason[:200]}); delete that folder or start anew with --force") from error
+            raise InputError(
+                f"the checkpoint in {self.folder} is damaged ({reason[:200]}); delete that folder or start anew with --force"
+            ) from error
         history.sittings += 1
         return Restored(saved["state"], best, history)
 
@@ -112,14 +114,18 @@ class Checkpoints:
         try:
             found = json.loads((self.folder / _IDENTITY).read_text())
         except ValueError as error:
-            raise InputError(f"the checkpoint in {self.folder} is damaged ({_IDENTITY}: {error}); delete that folder or start anew with --force") from error
+            raise InputError(
+                f"the checkpoint in {self.folder} is damaged ({_IDENTITY}: {error}); delete that folder or start anew with --force"
+            ) from error
         differing = [
             f"{name} {found.get(name)!r} there, {self._identity.get(name)!r} here"
             for name in sorted(found.keys() | self._identity.keys())
             if found.get(name) != self._identity.get(name)
         ]
         if differing:
-            raise InputError(f"the checkpoint in {self.folder} is of another run: {'; '.join(differing)}. Choose another folder, or start anew with --force")
+            raise InputError(
+                f"the checkpoint in {self.folder} is of another run: {'; '.join(differing)}. Choose another folder, or start anew with --force"
+            )
 
 
 def _args(state: TrainState, history: Any = None, *, restore: bool = False) -> ocp.args.Composite:

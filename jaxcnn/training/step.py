@@ -11,7 +11,8 @@ import optax
 from flax import nnx
 from jax import Array, lax
 
-from jaxcnn.training.precision import Precision, all_finite, cast, next_scale, precision as precision_named
+from jaxcnn.training.precision import Precision, all_finite, cast, next_scale
+from jaxcnn.training.precision import precision as precision_named
 from jaxcnn.training.state import TrainState
 
 Batch = dict[str, Array]
@@ -89,6 +90,7 @@ class EvalStep:
         images = self.network.prepare(batch["image"], None)
         logits, _ = self.network.apply(state.params, state.model_state, images, train=False, axis_name=None)
         return spread.total(sums(logits, batch))
+
 
 @dataclass(frozen=True)
 class TrainStep:

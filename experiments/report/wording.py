@@ -1,6 +1,6 @@
-"""Numbers with their units, as people read them."""
+"""Numbers and cases as people read them."""
 
-from experiments.records import METRICS
+from experiments.records import METRICS, Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _COUNTS = ("parameters", "steps", "epochs")
@@ -23,3 +23,20 @@ def readable(name: str, value: float | None) -> str:
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
+
+
+def case_label(record: Record) -> str:
+    """What was measured, in a few words; what a record does not say is left out."""
+    settings = record.settings
+    parts = [settings.get(name) for name in ("model", "dataset", "strategy", "precision")]
+    batch = settings.get("batch_size")
+    return ", ".join(str(part) for part in (*parts, f"batch {batch}" if batch else None) if part)
+
+
+def accelerator_label(record: Record) -> str:
+    """On what: how many of which, and whether they were simulated."""
+    origin = record.provenance
+    devices = origin.get("strategy_devices", 1)
+    count = f" × {devices}" if devices != 1 else ""
+    simulated = " (simulated devices: no speeds)" if origin.get("simulated") else ""
+    return f"{origin.get('accelerator', 'unknown')}{count}{simulated}"

@@ -1,0 +1,60 @@
+"""Does the loop cost more than the step? Our loop against a bare compiled step in a Python loop, in turn."""
+
+import itertools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import pipelines
+from experiments.config import RunConfig
+from experiments.studies.study import Context, Measured
+from experiments.studies.train import open_case
+from jaxcnn import training
+from jaxcnn.data.streamed import TrainBatches
+from jaxcnn.training import TrainState
+
+ROUNDS = 15
+
+
+def measure(config: RunConfig, context: Context) -> Measured:
+    """Times epochs of both, in turn; a round is one epoch of each.
+
+    The bare loop calls the compiled step on batches that already lie on the device and waits once, at the end. Ours is
+    `training.fit` with the resident pipeline: order, gathering, normalisation, metrics, checks and all.
+    """
+    case = open_case(config, context)
+    batches = TrainBatches(pipelines.fitted(case.splits.train, case.shape), config.batch_size, config.seed)
+    placed = [case.strategy.place_batch(batches[step]) for step in range(case.plan.steps_per_epoch)]
+    step = case.strategy.compile(case.step)
+    pipeline = pipelines.build(
+        "resident", case.strategy, case.step, case.strategy.place(case.state), case.splits,
+        shape=case.shape, batch_size=config.batch_size, seed=config.seed,
+    )  # fmt: skip
+    plan = training.Plan(1, case.plan.steps_per_epoch)
+
+    def bare(state: TrainState) -> None:
+        for batch in placed:
+            state, _ = step(state, batch)
+        jax.block_until_ready(state)
+
+    def ours(state: TrainState) -> None:
+        none = {"loss": jnp.zeros(()), "correct": jnp.zeros(()), "count": jnp.ones(())}
+        jax.block_until_ready(training.fit(state, pipeline.advance, lambda state: none, plan)[0])
+
+    loops = {"bare": bare, "ours": ours}
+    times: dict[str, list[float]] = {name: [] for name in loops}
+    for round_, (name, loop) in itertools.product(range(ROUNDS + 1), loops.items()):
+        state = jax.block_until_ready(case.strategy.place(case.state))
+        start = time.perf_counter()
+        loop(state)
+        if round_:  # the first compiles and warms up
+            times[name].append((time.perf_counter() - start) / len(placed))
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    ratios = np.array(times["ours"]) / np.array(times["bare"])
+    return Measured(
+        metrics={"step_time": medians["ours"], "bare_step_time": medians["bare"], "loop_over_bare": float(np.median(ratios))},
+        samples={"step_time": times["ours"], "bare_step_time": times["bare"]},
+        provenance={"compiler_options": case.strategy.options, "pipeline": "resident", "steps_per_round": len(placed)},
+    )

@@ -1,0 +1,63 @@
+"""Every command and every example of the documents is run.
+
+A fence says how: ``sh`` must succeed, ``sh slow`` too but among the slow tests, ``sh gpu`` and ``sh tpu`` succeed or
+refuse with exit code 2 where there is no such device. Installation is run by ``.ci/run``, to the letter, and left out here.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+INSTALLS = ("python3 -m venv", "pip install")
+FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(language: str) -> list[tuple[str, str, str]]:
+    """(document, word after the language, text) of each fenced block."""
+    found = [(path.name, *match.groups()) for path in DOCUMENTS for match in FENCE.finditer(path.read_text())]
+    return [(name, word or "", text) for name, kind, word, text in found if kind == language]
+
+
+def commands() -> list:
+    cases = []
+    for name, word, text in blocks("sh"):
+        for line in text.strip().splitlines():
+            for command in line.split(" && "):
+                if any(part in command for part in INSTALLS) or "pytest" in command or ".ci/run" in command:
+                    continue  # run by .ci/run
+                cases.append(pytest.param(command, word, id=f"{name}: {command}", marks=[pytest.mark.slow] if word == "slow" else []))
+    return cases
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=580)
+
+
+@pytest.mark.parametrize(("command", "word"), commands())
+def test_commands(command, word, tmp_path, request):
+    if "../shared" in command:
+        request.getfixturevalue("tfds_dir")
+        command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
+    first, *arguments = shlex.split(command)
+    assert first in ("python", ".venv/bin/python"), "documents call nothing but Python"
+    done = run([sys.executable, *arguments], tmp_path)
+    absent = word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
+    assert done.returncode == 0 or absent, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, _, text in blocks("python")])
+def test_examples(text, tmp_path):
+    done = run([sys.executable, "-c", text], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_there_is_something_to_run():
+    assert len(commands()) >= 4 and len(blocks("python")) >= 1
