@@ -40,8 +40,8 @@ class RunConfig:
     """How the learning rate goes on: down to zero in a half cosine, or as it is."""
     normalise: Literal["standard", "unit"] = "standard"
     """Pixels to mean 0 and variance 1 of the training set, channel by channel, or to 0 … 1."""
-    augment: str = "none"
-    """Random changes of the training images, by commas: shift, flip."""
+    augment: str | None = None
+    """Random changes of the training images, by commas: shift, flip, or none; the data set's own default if not given."""
     image_size: int | None = None
     """Side of the images that the network gets; its published size if not given."""
     pipeline: Literal["auto", "resident", "streamed"] = "auto"
@@ -87,7 +87,9 @@ class RunConfig:
 
     @property
     def augmentations(self) -> tuple[str, ...]:
-        return () if self.augment == "none" else tuple(name.strip() for name in self.augment.split(","))
+        """Their names, in order."""
+        names = () if self.augment in (None, "none") else self.augment.split(",")
+        return tuple(name.strip() for name in names)
 
     def replace(self, **changes) -> "RunConfig":
         return dataclasses.replace(self, **changes)

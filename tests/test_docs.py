@@ -32,7 +32,9 @@ def commands() -> list:
             for command in line.split(" && "):
                 if any(part in command for part in INSTALLS) or "pytest" in command or ".ci/run" in command:
                     continue  # run by .ci/run
-                cases.append(pytest.param(command, word, id=f"{name}: {command}", marks=[pytest.mark.slow] if word == "slow" else []))
+                cases.append(
+                    pytest.param(command, word, id=f"{name}: {command}", marks=[pytest.mark.slow] if word == "slow" else [])
+                )
     return cases
 
 

@@ -34,6 +34,7 @@ def resolve(config: RunConfig, backend: Backend) -> RunConfig:
         strategy=strategy,
         batch_size=config.batch_size or defaults.batch_size,
         epochs=config.epochs or defaults.epochs,
+        augment=config.augment or defaults.augment,
         image_size=config.image_size or max(height, width),
     )
     require_known("precision", config.precision, training.PRECISIONS)

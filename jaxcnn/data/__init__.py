@@ -34,19 +34,21 @@ class DatasetSpec:
       epochs: to train for unless told otherwise.
       batch_size: unless told otherwise.
       about: one line.
+      augment: augmentations by commas, unless told otherwise.
     """
 
     open: Callable[[str, Shape, str | None, bool], Dataset]
     epochs: int
     batch_size: int
     about: str
+    augment: str = "none"
 
 
 DATASETS: dict[str, DatasetSpec] = {
-    "digits": DatasetSpec(digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn"),
+    "digits": DatasetSpec(digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn", "shift"),
     "mnist": DatasetSpec(tfds.load_named("mnist"), 5, 128, "70,000 handwritten digits, 28×28 (tfds:mnist)"),
-    "cifar10": DatasetSpec(tfds.load_named("cifar10"), 20, 128, "60,000 colour photos, 32×32 (tfds:cifar10)"),
-    "cats_vs_dogs": DatasetSpec(tfds.load_named("cats_vs_dogs"), 20, 64, "23,262 photos of any size (tfds:cats_vs_dogs)"),
+    "cifar10": DatasetSpec(tfds.load_named("cifar10"), 20, 128, "60,000 colour photos, 32×32 (tfds:cifar10)", "shift,flip"),
+    "cats_vs_dogs": DatasetSpec(tfds.load_named("cats_vs_dogs"), 20, 64, "23,262 photos of any size (tfds:cats_vs_dogs)", "flip"),
     "tfds": DatasetSpec(tfds.load, 10, 128, "tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification set"),
     "folder": DatasetSpec(folder.load, 10, 32, "folder:PATH, a sub-folder a class; PATH may hold train/ and test/"),
     "synthetic": DatasetSpec(
