@@ -98,7 +98,7 @@ def measure(config: RunConfig, context: Context) -> Measured:
     return Measured(
         metrics=metrics
         | {
-            "compile_time": pipeline.compile_seconds,
+            "cache_load_time" if pipeline.cached else "compile_time": pipeline.compile_seconds,
             "parameters": models.count_parameters(case.model),
             "total_time": time.perf_counter() - began,
         },
