@@ -101,9 +101,7 @@ def _configure(platform: str, count: int | None) -> None:
         for name, value in _NO_TPU_HERE.items():
             os.environ.setdefault(name, value)
     if platform != "auto":
-        jax.config.update("jax_platforms", {"gpu": "cuda,rocm"}.get(platform, platform))
-    if platform == "gpu":
-        jax.config.update("jax_platforms", _gpu_plugin())
+        jax.config.update("jax_platforms", _gpu_plugin() if platform == "gpu" else platform)
     if platform == "cpu" and count:
         try:
             jax.config.update("jax_num_cpu_devices", count)
@@ -113,6 +111,7 @@ def _configure(platform: str, count: int | None) -> None:
 
 
 def _gpu_plugin() -> str:
+    """JAX's own name of the GPU platform that is installed; CUDA where none is."""
     rocm = any(importlib.util.find_spec(f"jax_rocm{n}_plugin") for n in (6, 7, 60))
     return "rocm" if rocm else "cuda"
 
