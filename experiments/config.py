@@ -1,6 +1,9 @@
 """What one run is asked to do: the command line, checked."""
 
+import contextlib
 import dataclasses
+import io
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -101,6 +104,18 @@ class RunConfig:
 
 
 def parse(arguments: list[str] | None = None) -> RunConfig:
-    """The command line to a `RunConfig`; tyro prints its own errors and ends with exit code 2."""
+    """The command line to a `RunConfig`.
+
+    Raises:
+      InputError: tyro's complaint, which comes as a box of several lines, in one.
+    """
     config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[RunConfig]]
-    return tyro.cli(Annotated[config, tyro.conf.arg(name="")], args=arguments, prog="python -m experiments.run")
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(Annotated[config, tyro.conf.arg(name="")], args=arguments, prog="python -m experiments.run")
+    except SystemExit as end:
+        if end.code != 2:  # --help
+            raise
+        words = re.sub(r"[^\x00-\x7f]|-{3,}|\x1b\[[0-9;]*m", " ", complaint.getvalue()).split()
+        raise InputError(" ".join(words)) from None

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,12 +52,13 @@ class Pipeline:
     cached: bool
 
 
-def choose(asked: str, examples: int, shape: Shape, device: jax.Device) -> tuple[str, str]:
-    """Which pipeline, and why."""
+def choose(asked: str, examples: int, shape: Shape, devices: Sequence[jax.Device]) -> tuple[str, str]:
+    """Which pipeline, and why. Every device holds the whole set; simulated ones hold theirs in the same memory."""
     if asked != "auto":
         return asked, "as asked"
     size = examples * int(np.prod(shape))
-    room = int(_free_memory(device) * RESIDENT_SHARE)
+    sharers = len(devices) if devices[0].platform == "cpu" else 1
+    room = int(_free_memory(devices[0]) * RESIDENT_SHARE / sharers)
     fits = size <= room
     return (
         "resident" if fits else "streamed",
@@ -126,6 +127,8 @@ def _streamed(
     evaluation = strategy.compile_evaluation(step.evaluation)
     evaluation, *_ = _compiled(evaluation, state, strategy.place_batch(held_out["test"][0]))
     placed = _ahead(strategy.place_batch, stream(batches, first_step, last_step, workers))
+    first = list(itertools.islice(placed, 1))  # waits here for the workers to start, not in the first step
+    placed = itertools.chain(first, placed)
 
     def advance(state, step, count):
         taken = []

@@ -34,7 +34,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "platform_version": jax.extend.backend.get_backend().platform_version.splitlines()[0],
+        "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -32,7 +32,7 @@ METRICS: dict[str, Metric] = {
     "step_time": Metric("s", "median steady train step, end to end"),
     "flops_per_second": Metric("FLOP/s", "model FLOPs of a step over step time"),
     "flops_per_step": Metric("FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"),
-    "compile_time": Metric("s", "of the train program, by the compiler"),
+    "compile_time": Metric("s", "of the train program: tracing, lowering, compiling"),
     "cache_load_time": Metric("s", "of the train program from the compilation cache, where it had been compiled before"),
     "first_step_time": Metric("s", "of the first step after compiling"),
     "training_time": Metric("s", "all steps and evaluations, without compiling"),
@@ -93,20 +93,25 @@ def prepare_folder(results: str) -> epath.Path:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_text("")
         probe.unlink()
-    except OSError as error:
-        raise InputError(f"--results={results}: cannot write there ({error.strerror or error}); choose another folder") from error
+    except (OSError, ImportError, RuntimeError) as error:  # the latter two: a bucket without its file system's package
+        reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        raise InputError(f"--results={results}: cannot write there ({reason}); choose another folder") from error
     return folder
 
 
 def write(record: Record, results: epath.Path) -> epath.Path:
-    """Writes a record under a name not yet taken, whole or not at all: ``results/<study>/<case>.json``, ``<case>.2.json`` …"""
+    """Writes a record under a name not yet taken, whole or not at all: ``results/<study>/<case>.<machine>.json``, then ``….2.json``.
+
+    The machine is in the name, so that folders of two machines of one kind can be copied together.
+    """
     folder = results / record.study
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_finite(dataclasses.asdict(record)), indent=1, allow_nan=False)
     temporary = folder / f".{record.case}.{uuid.uuid4().hex}.tmp"
     temporary.write_text(text)
+    name = ".".join(filter(None, (record.case, record.provenance.get("machine"))))
     attempt = 1
-    while (path := folder / f"{record.case}{'' if attempt == 1 else f'.{attempt}'}.json").exists():
+    while (path := folder / f"{name}{'' if attempt == 1 else f'.{attempt}'}.json").exists():
         attempt += 1
     temporary.rename(path)
     return path
@@ -125,7 +130,7 @@ def load(folders: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
                 found = json.loads(path.read_text())
                 for entry in found if isinstance(found, list) else [found]:
                     records.append(_from_json(entry))
-            except (OSError, ValueError, TypeError) as error:
+            except (OSError, ValueError, TypeError, AttributeError) as error:
                 problems.append(f"{path}: left out ({error})")
     return sorted(records, key=lambda record: record.provenance.get("time", "")), problems
 

@@ -27,12 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("interrupted before training began; nothing was written", file=sys.stderr)
+        print("interrupted; the same command starts again, from the last checkpoint if there is one", file=sys.stderr)
         return INTERRUPTED
 
 
 def _run(config: RunConfig, console: "Console") -> int:
-    from experiments import records, report, runner
+    from etils import epath
+
+    from experiments import report, runner
     from experiments.studies import STUDIES
     from jaxcnn import backend, training
 
@@ -40,13 +42,14 @@ def _run(config: RunConfig, console: "Console") -> int:
         report.print_choices(console)
         return 0
     require_known("study", config.study, STUDIES)
-    results = records.prepare_folder(config.results)
     devices = backend.select(config.device)
     try:
-        record = runner.run_case(config.study, STUDIES[config.study], config, devices, results, console)
+        record = runner.run_case(config.study, STUDIES[config.study], config, devices, console)
     except training.Interrupted as stop:
-        console.print(f"interrupted after step {stop}; the checkpoint is kept: the same command goes on from there")
+        command = "same command without --force" if config.force else "same command"
+        console.print(f"interrupted after step {stop}; the checkpoint is kept: the {command} goes on from there")
         return INTERRUPTED
+    results = epath.Path(config.results).expanduser()
     report.print_record(console, record)
     page = report.write_page([results], results / "report.html")
     console.print(f"records in {results / record.study}, report: {page}", soft_wrap=True)

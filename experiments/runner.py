@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import json
+import os
 import re
+import traceback
 
 import jax
 from etils import epath
@@ -12,15 +14,15 @@ from rich.console import Console
 from experiments import provenance, records
 from experiments.config import RunConfig
 from experiments.studies.study import Context, Measured, Study
-from jaxcnn import training
+from jaxcnn import data, training
 from jaxcnn.backend import Backend
+from jaxcnn.errors import InputError
 
 _OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "Out of memory")
+_FINISHED = "finished"  # a file in the scratch folder of a case whose record is written
 
 
-def run_case(
-    name: str, study: Study, config: RunConfig, backend: Backend, results: epath.Path, console: Console
-) -> records.Record:
+def run_case(name: str, study: Study, config: RunConfig, backend: Backend, console: Console) -> records.Record:
     """Measures a case unless its record is there already.
 
     Returns:
@@ -32,12 +34,12 @@ def run_case(
     """
     config = study.resolve(config, backend)
     case = case_name(config, backend)
-    if not config.force and (record := records.find(results, name, case)):
-        console.print(f"already measured on {record.provenance.get('time')}; --force measures again")
-        return record
+    results = records.prepare_folder(config.results)
     scratch = results / name / f"{case}.checkpoints"
-    if config.force and scratch.exists():
-        scratch.rmtree()
+    unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
+    if not config.force and not unfinished and (record := records.find(results, name, case)):
+        console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
+        return record
     status, message, measured = _measure(study, config, Context(backend, scratch, console))
     record = records.Record(
         study=name,
@@ -51,41 +53,41 @@ def run_case(
         provenance=provenance.describe(backend) | measured.provenance,
     )
     records.write(record, results)
+    if status == "ok" and scratch.exists():
+        (scratch / _FINISHED).write_text("")
     return record
 
 
 def case_name(config: RunConfig, backend: Backend) -> str:
-    """Readable parts and eight digits of everything that makes the case another: settings, machine, devices, JAX version."""
+    """Readable parts, and eight digits of all that makes the case another: settings, data, accelerator, cores, JAX version.
+
+    The machine's name is not among them: a preempted run goes on under another name.
+    """
     facts = {
         "settings": config.case_settings(),
+        "data": data.fingerprint(config.dataset, data_dir=config.data_dir),
         "accelerator": provenance.accelerator(backend),
         "devices": len(backend.devices),
-        "machine": provenance.machine(),
+        "cores": os.cpu_count(),
         "jax": jax.__version__,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    dataset = (
-        config.dataset if not config.dataset.startswith("folder:") else "folder-" + config.dataset.rstrip("/").rpartition("/")[2]
-    )
-    parts = (
-        config.model,
-        dataset,
-        provenance.accelerator(backend),
-        config.strategy,
-        config.precision,
-        f"b{config.batch_size}",
-        digest,
-    )
+    kind, _, argument = config.dataset.partition(":")
+    dataset = f"folder-{epath.Path(argument).name}" if kind == "folder" else config.dataset
+    parts = (config.model, dataset, facts["accelerator"], config.strategy, config.precision, f"b{config.batch_size}", digest)
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)
 
 
 def _measure(study: Study, config: RunConfig, context: Context) -> tuple[str, str, Measured]:
+    """Status, message and what was measured; every failure but bad input and an interrupt is a row."""
     try:
         return "ok", "", study.measure(config, context)
+    except (InputError, training.Interrupted):
+        raise
     except training.NonFiniteLossError as error:
-        return "failed", str(error), Measured()
-    except MemoryError as error:
-        return "out_of_memory", str(error), Measured()
-    except jax.errors.JaxRuntimeError as error:
-        exhausted = any(word in str(error) for word in _OUT_OF_MEMORY)
-        return "out_of_memory" if exhausted else "failed", str(error), Measured()
+        return "failed", str(error), Measured(curves=error.history.epochs)
+    except Exception as error:
+        exhausted = isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
+        message = f"{type(error).__name__}: {error}"
+        where = Measured(provenance={"traceback": traceback.format_exc()})
+        return "out_of_memory" if exhausted else "failed", message, where

@@ -47,11 +47,14 @@ def test_results_that_cannot_be_written_are_found_out_before_training(capsys, tm
     assert "cannot write there" in capsys.readouterr().err
 
 
-def test_tyro_refuses_unknown_options_with_exit_code_2(capsys):
-    with pytest.raises(SystemExit) as stop:
-        run.main(["--bach-size=3"])
-    assert stop.value.code == 2
-    assert "--batch-size" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [("--bach-size=3", "Perhaps you meant: --batch-size"), ("--batch-size=abc", "'abc'"), ("--optimizer=adm", "'adam', 'sgd'")],
+)
+def test_unknown_options_and_values_get_one_line_too(argument, message, capsys):
+    assert run.main([argument]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
 def test_help_imports_neither_jax_nor_flax():
@@ -98,11 +101,52 @@ def test_a_loss_that_diverges_is_a_failed_record_and_exit_code_1(capsys, tmp_pat
     assert "try a smaller --learning-rate" in capsys.readouterr().out
 
 
+def test_any_other_failure_is_a_record_with_its_traceback(capsys, tmp_path, monkeypatch):
+    from experiments import pipelines
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pipelines, "build", full)
+    assert run.main([*SMALL, f"--results={tmp_path}"]) == 1
+    (path,) = (tmp_path / "train").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "failed" and "No space left" in record["message"] and "full" in record["provenance"]["traceback"]
+    assert "No space left" in capsys.readouterr().out
+
+
+def test_a_folder_that_changed_is_another_case(tmp_path):
+    from PIL import Image
+
+    def add(name: str, count: int) -> None:
+        (tmp_path / "data" / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.new("L", (8, 8), number).save(tmp_path / "data" / name / f"{number}.png")
+
+    arguments = [*SMALL, f"--dataset=folder:{tmp_path / 'data'}", "--batch-size=4", f"--results={tmp_path / 'r'}"]
+    add("a", 10)
+    add("b", 10)
+    assert run.main(arguments) == 0
+    add("c", 10)
+    assert run.main(arguments) == 0
+    assert len(list((tmp_path / "r" / "train").glob("*.json"))) == 2
+
+
+def test_a_dataset_too_small_to_divide_is_refused(capsys, tmp_path):
+    from PIL import Image
+
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(tmp_path / "data" / name / "0.png")
+    assert run.main([*SMALL, f"--dataset=folder:{tmp_path / 'data'}", "--batch-size=1", f"--results={tmp_path / 'r'}"]) == 2
+    assert "too small to be divided" in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_another_run_and_a_damaged_one_are_refused(capsys, tmp_path):
     assert run.main([*SMALL, f"--results={tmp_path}"]) == 0
     (path,) = (tmp_path / "train").glob("*.json")
     path.unlink()
-    identity = path.with_suffix(".checkpoints") / "identity.json"
+    (identity,) = (tmp_path / "train").glob("*.checkpoints/identity.json")
     whole = identity.read_text()
     identity.write_text(whole.replace("logistic", "mlp"))
     assert run.main([*SMALL, f"--results={tmp_path}"]) == 2

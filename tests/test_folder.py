@@ -57,6 +57,7 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
         ("CMYK", (0, 0, 0, 0), ".tiff", (255, 255, 255)),
         ("I;16", 65535, ".png", (255, 255, 255)),
         ("I;16", 32896, ".png", (128, 128, 128)),  # scaled, not clipped
+        ("I;16", 257, ".png", (1, 1, 1)),  # and not by its own brightness
         ("F", 1.0, ".tiff", (255, 255, 255)),
         ("RGB", (0, 0, 0), ".bmp", (0, 0, 0)),
     ],
@@ -72,6 +73,23 @@ def test_a_picture_taken_sideways_is_turned(tmp_path):
     exif[0x0112] = 6  # orientation: turned by 90 degrees
     Image.new("RGB", (5, 4)).save(tmp_path / "x.jpg", exif=exif)
     assert read_rgb(tmp_path / "x.jpg").shape == (5, 4, 3)
+
+
+def test_a_train_folder_alone_and_a_validation_folder_in_the_place_of_a_test_folder(tmp_path):
+    two_classes(tmp_path / "train")
+    assert (len(open_folder(tmp_path).train), len(open_folder(tmp_path).test)) == (16, 4)
+    two_classes(tmp_path / "val", 3)
+    dataset = open_folder(tmp_path)
+    assert (len(dataset.test), dataset.notes) == (6, ("the folder 'val' serves as test set",))
+
+
+def test_hidden_files_and_documents_are_nobodys_pictures(tmp_path):
+    two_classes(tmp_path)
+    (tmp_path / "cat" / "._0.png").write_bytes(b"not a picture")
+    (tmp_path / "cat" / ".checkpoints").mkdir()
+    (tmp_path / "cat" / ".checkpoints" / "0.png").write_bytes(b"not a picture")
+    (tmp_path / "cat" / "paper.pdf").write_bytes(b"%PDF")
+    assert len(open_folder(tmp_path).train) == 16
 
 
 def test_unreadable_files_are_named_and_counted_or_left_out(tmp_path):

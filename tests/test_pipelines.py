@@ -92,6 +92,6 @@ def test_the_pipelines_train_to_the_same_parameters(devices):
 
 
 def test_the_pipeline_is_chosen_by_size(devices):
-    assert pipelines.choose("auto", 1000, (8, 8, 1), devices[0])[0] == "resident"
-    assert pipelines.choose("auto", 10**9, (224, 224, 3), devices[0])[0] == "streamed"
-    assert pipelines.choose("streamed", 10, (8, 8, 1), devices[0]) == ("streamed", "as asked")
+    assert pipelines.choose("auto", 1000, (8, 8, 1), devices[:1])[0] == "resident"
+    assert pipelines.choose("auto", 10**9, (224, 224, 3), devices[:1])[0] == "streamed"
+    assert pipelines.choose("streamed", 10, (8, 8, 1), devices) == ("streamed", "as asked")

@@ -24,7 +24,7 @@ COMMAND = [
 
 def start(results: Path, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "experiments.run", *COMMAND, f"--results={results}", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def finish(results: Path, *more: str) -> str:
@@ -49,7 +49,10 @@ def stop_within(results: Path, process: subprocess.Popen, signal_number: int, lo
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         if low <= last_step(results) < high:
-            process.send_signal(signal_number)
+            if signal_number == signal.SIGINT:
+                os.killpg(process.pid, signal_number)  # as a terminal does: the workers get it too
+            else:
+                process.send_signal(signal_number)
             return
         time.sleep(0.01)
     raise AssertionError(f"no checkpoint between {low} and {high}; the process printed: {process.communicate()[0]}")
@@ -113,6 +116,28 @@ def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_go_on(never_killed, tmp_pat
     assert last_step(tmp_path) == int(step)
     assert not list((tmp_path / "train").glob("*.json"))
     finish(tmp_path, "--save-every=7")
+    assert final_parameters(tmp_path) == final_parameters(never_killed)
+
+
+def test_ctrl_c_of_a_streamed_run_with_workers(tmp_path):
+    process = start(tmp_path, "--save-every=7", "--pipeline=streamed", "--epochs=30")
+    stop_within(tmp_path, process, signal.SIGINT, 7, 1000)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "interrupted after step" in output.splitlines()[-1], output
+    assert "Traceback" not in output
+
+
+def test_an_interrupted_forced_run_goes_on_without_force(never_killed, tmp_path):
+    finish(tmp_path)
+    process = start(tmp_path, "--save-every=7", "--force")
+    while last_step(tmp_path) == 135:  # of the first run, until the new one begins anew
+        time.sleep(0.01)
+    stop_within(tmp_path, process, signal.SIGINT, 7, 130)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "the same command without --force goes on from there" in output
+    assert "resuming" in finish(tmp_path, "--save-every=7")
+    assert len(list((tmp_path / "train").glob("*.json"))) == 2
     assert final_parameters(tmp_path) == final_parameters(never_killed)
 
 

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,28 @@ def test_damaged_folders_are_refused(tmp_path):
         mnist(str(tmp_path))
 
 
+def test_a_config_is_asked_for_and_what_is_incomplete_is_not_taken(tmp_path):
+    prepared(tmp_path, "{}")
+    (tmp_path / "mnist").rename(tmp_path / "small")
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "small").rename(tmp_path / "mnist" / "small")
+    with pytest.raises(InputError, match="write one of: tfds:mnist/small"):
+        mnist(str(tmp_path))
+    (tmp_path / "mnist" / "small" / "3.0.1").rename(tmp_path / "mnist" / "3.0.1.incompleteABC")
+    with pytest.raises(InputError, match="is not prepared"):
+        mnist(str(tmp_path))
+
+
+def test_a_file_cut_short_is_refused_when_it_is_read(tfds_dir, tmp_path):
+    copy = tmp_path / "mnist" / "3.0.1"
+    copy.mkdir(parents=True)
+    for path in (Path(tfds_dir) / "mnist" / "3.0.1").iterdir():
+        content = path.read_bytes()
+        (copy / path.name).write_bytes(content[: len(content) // 2] if "train" in path.name else content)
+    with pytest.raises(InputError, match=r"is damaged|cannot be read"):
+        mnist(str(tmp_path)).train.read([59_999])
+
+
 def test_the_environment_names_the_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "there"))
     with pytest.raises(InputError, match=str(tmp_path / "there")):
@@ -73,6 +96,6 @@ def test_sets_that_are_not_for_classification_are_refused():
 
     from jaxcnn.data.tfds import _checked_features
 
-    features = {"image": SimpleNamespace(shape=(8, 8, 3)), "caption": SimpleNamespace()}
+    features = {"image": SimpleNamespace(shape=(8, 8, 3), np_dtype="uint8"), "caption": SimpleNamespace()}
     with pytest.raises(InputError, match="not an image-classification set"):
         _checked_features("coco", features)

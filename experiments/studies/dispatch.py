@@ -41,7 +41,10 @@ def measure(config: RunConfig, context: Context) -> Measured:
 
     def ours(state: TrainState) -> None:
         none = {"loss": jnp.zeros(()), "correct": jnp.zeros(()), "count": jnp.ones(())}
-        jax.block_until_ready(training.fit(state, pipeline.advance, lambda state: none, plan)[0])
+        try:
+            jax.block_until_ready(training.fit(state, pipeline.advance, lambda state: none, plan)[0])
+        except training.Interrupted as stop:
+            raise KeyboardInterrupt from stop  # there is nothing here to go on from
 
     loops = {"bare": bare, "ours": ours}
     times: dict[str, list[float]] = {name: [] for name in loops}
@@ -56,5 +59,10 @@ def measure(config: RunConfig, context: Context) -> Measured:
     return Measured(
         metrics={"step_time": medians["ours"], "bare_step_time": medians["bare"], "loop_over_bare": float(np.median(ratios))},
         samples={"step_time": times["ours"], "bare_step_time": times["bare"]},
-        provenance={"compiler_options": case.strategy.options, "pipeline": "resident", "steps_per_round": len(placed)},
+        provenance={
+            "strategy_devices": len(case.strategy.devices),
+            "compiler_options": case.strategy.options,
+            "pipeline": "resident",
+            "steps_per_round": len(placed),
+        },
     )

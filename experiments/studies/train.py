@@ -88,8 +88,12 @@ def measure(config: RunConfig, context: Context) -> Measured:
     began = time.perf_counter()
     case = open_case(config, context)
     checkpoints = training.Checkpoints(context.scratch, config.case_settings())
+    if config.force:
+        checkpoints.delete()
     found = checkpoints.restore(case.state) or Restored(case.state, None, History())
-    name, reason = pipelines.choose(config.pipeline, len(case.splits.train), case.shape, context.backend.devices[0])
+    asked = found.history.pipeline or config.pipeline
+    name, reason = pipelines.choose(asked, len(case.splits.train), case.shape, case.strategy.devices)
+    found.history.pipeline = name
     _announce(context, config, case, f"{name} ({reason})", int(found.state.step))
     pipeline, best, history = _train(config, context, case, checkpoints, found, name)
     test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
@@ -102,7 +106,11 @@ def measure(config: RunConfig, context: Context) -> Measured:
             "parameters": models.count_parameters(case.model),
             "total_time": time.perf_counter() - began,
         },
-        samples={"dispatch_steps": [n for n, _ in history.dispatches], "dispatch_time": [s for _, s in history.dispatches]},
+        samples={
+            "dispatch_steps": [steps for steps, *_ in history.dispatches],
+            "dispatch_time": [seconds for _, seconds, _ in history.dispatches],
+            "dispatch_sitting": [sitting for *_, sitting in history.dispatches],
+        },
         curves=history.epochs,
         provenance=_provenance(case, pipeline, reason, history),
     )
@@ -130,6 +138,8 @@ def _open_data(config: RunConfig) -> tuple[data.Dataset, pipelines.Splits, tuple
     wanted = (config.image_size, config.image_size, channels)
     dataset = data.open_dataset(config.dataset, shape=wanted, data_dir=config.data_dir, skip_bad_images=config.skip_bad_images)
     train, validation = data.hold_out(dataset.train, config.validation)
+    if not len(validation) or not len(dataset.test):
+        raise InputError(f"dataset {config.dataset!r} is too small to be divided into training, validation and test images")
     if config.batch_size > len(train):
         raise InputError(
             f"batch size {config.batch_size} is larger than the training set of {len(train)} images: choose a smaller --batch-size"
@@ -167,21 +177,23 @@ def _step_flops(case: Case, batch_size: int) -> int:
 
 
 def _metrics(config: RunConfig, history: History, test: dict[str, float], flops: int) -> dict[str, float]:
-    steady = history.dispatches[1:] or history.dispatches
-    step_time = float(np.median([seconds / steps for steps, seconds in steady]))
     metrics = {
         "test_accuracy": test["accuracy"],
         "test_loss": test["loss"],
         "validation_accuracy": history.best["validation_accuracy"],
-        "images_per_second": config.batch_size / step_time,
-        "step_time": step_time,
         "flops_per_step": flops,
-        "flops_per_second": flops / step_time,
         "first_step_time": history.dispatches[0][1],
         "training_time": history.seconds,
-        "steps": sum(steps for steps, _ in history.dispatches),
+        "steps": sum(steps for steps, *_ in history.dispatches),
         "epochs": len(history.epochs),
     }
+    if steady := history.steady():
+        step_time = float(np.median([seconds / steps for steps, seconds in steady]))
+        metrics |= {
+            "step_time": step_time,
+            "images_per_second": config.batch_size / step_time,
+            "flops_per_second": flops / step_time,
+        }
     return metrics | ({"time_to_target": history.target_seconds} if history.target_seconds is not None else {})
 
 

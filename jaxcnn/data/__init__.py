@@ -35,6 +35,7 @@ class DatasetSpec:
       batch_size: unless told otherwise.
       about: one line.
       augment: augmentations by commas, unless told otherwise.
+      fingerprint: ``fingerprint(argument, data_dir)``: what tells one state of the data from another.
     """
 
     open: Callable[[str, Shape, str | None, bool], Dataset]
@@ -42,15 +43,44 @@ class DatasetSpec:
     batch_size: int
     about: str
     augment: str = "none"
+    fingerprint: Callable[[str, str | None], str] = lambda argument, data_dir: ""
 
 
 DATASETS: dict[str, DatasetSpec] = {
     "digits": DatasetSpec(digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn", "shift"),
-    "mnist": DatasetSpec(tfds.load_named("mnist"), 5, 128, "70,000 handwritten digits, 28×28 (tfds:mnist)"),
-    "cifar10": DatasetSpec(tfds.load_named("cifar10"), 20, 128, "60,000 colour photos, 32×32 (tfds:cifar10)", "shift,flip"),
-    "cats_vs_dogs": DatasetSpec(tfds.load_named("cats_vs_dogs"), 20, 64, "23,262 photos of any size (tfds:cats_vs_dogs)", "flip"),
-    "tfds": DatasetSpec(tfds.load, 10, 128, "tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification set"),
-    "folder": DatasetSpec(folder.load, 10, 32, "folder:PATH, a sub-folder a class; PATH may hold train/ and test/"),
+    "mnist": DatasetSpec(
+        tfds.load_named("mnist"),
+        5,
+        128,
+        "70,000 handwritten digits, 28×28 (tfds:mnist)",
+        fingerprint=tfds.fingerprint_named("mnist"),
+    ),
+    "cifar10": DatasetSpec(
+        tfds.load_named("cifar10"),
+        20,
+        128,
+        "60,000 colour photos, 32×32 (tfds:cifar10)",
+        "shift,flip",
+        fingerprint=tfds.fingerprint_named("cifar10"),
+    ),
+    "cats_vs_dogs": DatasetSpec(
+        tfds.load_named("cats_vs_dogs"),
+        20,
+        64,
+        "23,262 photos of any size (tfds:cats_vs_dogs)",
+        "flip",
+        fingerprint=tfds.fingerprint_named("cats_vs_dogs"),
+    ),
+    "tfds": DatasetSpec(
+        tfds.load,
+        10,
+        128,
+        "tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification set",
+        fingerprint=tfds.fingerprint,
+    ),
+    "folder": DatasetSpec(
+        folder.load, 10, 32, "folder:PATH, a sub-folder a class; PATH may hold train/ and test/", fingerprint=folder.fingerprint
+    ),
     "synthetic": DatasetSpec(
         synthetic.load, 3, 64, "made-up images of the model's own shape; synthetic:COUNT for another number"
     ),
@@ -85,3 +115,12 @@ def open_dataset(name: str, *, shape: Shape, data_dir: str | None = None, skip_b
     360
     """
     return spec(name).open(name.partition(":")[2], shape, data_dir, skip_bad_images)
+
+
+def fingerprint(name: str, *, data_dir: str | None = None) -> str:
+    """What tells one state of a dataset from another: another value, other data. Reads no images.
+
+    Raises:
+      InputError: as `open_dataset`, as far as that shows without reading images.
+    """
+    return spec(name).fingerprint(name.partition(":")[2], data_dir)

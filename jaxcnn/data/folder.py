@@ -1,5 +1,6 @@
 """A folder of pictures, a sub-folder a class."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,35 +39,33 @@ def read_rgb(file: str | os.PathLike) -> np.ndarray:
     with Image.open(file) as opened:
         picture = ImageOps.exif_transpose(opened)
         if picture.mode.startswith("I") or picture.mode == "F":  # wider than a byte: convert would clip, not scale
-            return np.repeat(_to_bytes(np.asarray(picture, np.float64))[..., None], 3, axis=2)
+            return np.repeat(_to_bytes(np.asarray(picture, np.float64), picture.mode)[..., None], 3, axis=2)
         if picture.has_transparency_data:
             picture = picture.convert("RGBA")
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
         return np.asarray(picture.convert("RGB"))
 
 
-def _to_bytes(values: np.ndarray) -> np.ndarray:
-    top = 1.0 if values.max() <= 1 else 255.0 if values.max() <= 255 else 65535.0
+def _to_bytes(values: np.ndarray, mode: str) -> np.ndarray:
+    """16-bit and integer pictures reach from 0 to 65535, floating-point ones from 0 to 1 or, with larger values, to 255."""
+    top = 65535.0 if mode.startswith("I") else 1.0 if values.max() <= 1 else 255.0
     return np.rint(np.clip(values / top, 0, 1) * 255).astype(np.uint8)
 
 
 def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
     """Pictures in ``PATH/CLASS/…``, or in ``PATH/train/CLASS/…`` and ``PATH/test/CLASS/…``.
 
-    Without a test folder a fifth of the pictures, always the same, is the test set. Every file is read once here, so
+    ``validation`` or ``val`` stands in for a missing ``test``. Without any of them a fifth of the pictures, always the
+    same, is the test set. Every file is read once here, so
     that a bad one is known before training and not in the middle of it.
 
     Raises:
       InputError: no such folder, no pictures, fewer than two classes, a class without pictures, or unreadable files.
     """
-    root = Path(argument).expanduser()
-    if not root.is_dir():
-        raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
-    parts = [root / name for name in ("train", *_TEST_NAMES) if (root / name).is_dir()]
-    divided = len(parts) >= 2 and parts[0].name == "train"
-    classes = _classes(parts[0] if divided else root)
+    parts = _parts(argument)
+    classes = _classes(parts[0])
     splits, notes = [], []
-    for part in parts[:2] if divided else [root]:
+    for part in parts:
         if _classes(part) != classes:
             raise InputError(
                 f"dataset 'folder:{argument}': {part} has the classes {_classes(part)}, the training folder {classes}"
@@ -74,8 +73,34 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         split, skipped = _read_part(part, classes, skip_bad)
         splits.append(split)
         notes += [f"{len(skipped)} unreadable file(s) left out of {part}"] if skipped else []
-    train, test = splits if divided else hold_out(splits[0], 0.2)
+    if len(parts) == 2 and parts[1].name != "test":
+        notes.append(f"the folder {parts[1].name!r} serves as test set")
+    train, test = splits if len(parts) == 2 else hold_out(splits[0], 0.2)
     return Dataset(f"folder:{argument}", classes, 3, train, test, tuple(notes))
+
+
+def fingerprint(argument: str, data_dir: str | None) -> str:
+    """Tells folders apart by the names and sizes of their pictures."""
+    listing = [f"{file} {os.path.getsize(file)}" for part in _parts(argument) for file in _pictures(part)]
+    return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
+
+
+def _parts(argument: str) -> list[Path]:
+    """The training folder and, where there is one, the test folder."""
+    root = Path(argument).expanduser()
+    if not root.is_dir():
+        raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
+    if not (root / "train").is_dir():
+        return [root]
+    return [root / "train", *[root / name for name in _TEST_NAMES if (root / name).is_dir()][:1]]
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """Files that Pillow reads, by their ending; hidden ones and those in hidden folders are nobody's pictures."""
+    Image.init()
+    endings = {ending for ending, name in Image.registered_extensions().items() if name in Image.OPEN}
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _classes(folder: Path) -> tuple[str, ...]:
@@ -87,10 +112,9 @@ def _classes(folder: Path) -> tuple[str, ...]:
 
 
 def _read_part(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple[Split, list[str]]:
-    known = Image.registered_extensions()
     files, labels = [], []
     for label, name in enumerate(classes):
-        found = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in known and path.is_file())
+        found = [str(path) for path in _pictures(folder / name)]
         files += found
         labels += [label] * len(found)
     bad = _unreadable(files)

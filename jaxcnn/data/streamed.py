@@ -6,6 +6,7 @@ Its batches are those of the resident pipeline, byte for byte.
 import functools
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, wor
 
 
 def _end_with_parent(worker: int, workers: int) -> None:
-    """A worker whose parent was killed would wait for it for ever."""
+    """Ctrl-C is the parent's affair, and a worker whose parent was killed would wait for it for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def wait() -> None:
         multiprocessing.parent_process().join()

@@ -1,5 +1,7 @@
 """Made-up images that can be learned: for measuring any model at any size with no data at hand."""
 
+import re
+
 import numpy as np
 
 from jaxcnn.data.source import Arrays, Dataset, Shape, hold_out
@@ -16,7 +18,7 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       argument: how many examples, `COUNT` if empty; a fifth of them is the test set.
       shape: height, width, channels.
     """
-    if argument and (not argument.isdigit() or int(argument) < 2 * CLASSES):
+    if argument and (not re.fullmatch(r"[0-9]{1,9}", argument) or int(argument) < 2 * CLASSES):
         raise InputError(f"dataset 'synthetic:{argument}': after the colon comes a number of examples, {2 * CLASSES} or more")
     count = int(argument or COUNT)
     rng = np.random.default_rng(0)

@@ -19,12 +19,17 @@ class TfdsSplit:
     """A TFDS data source, its examples as ``(image, label)``."""
 
     source: Any
+    where: str
 
     def __len__(self) -> int:
         return len(self.source)
 
     def read(self, rows: Sequence[int]) -> list[Example]:
-        return [(example["image"], int(example["label"])) for example in self.source.__getitems__(list(rows))]
+        try:
+            examples = self.source.__getitems__(list(rows))
+        except Exception as error:  # a damaged file shows only now, as whatever its reader meets
+            raise InputError(f"{self.where} is damaged: {_first_line(error)}; prepare it anew") from error
+        return [(example["image"], int(example["label"])) for example in examples]
 
 
 def load_named(name: str) -> Callable[[str, Shape, str | None, bool], Dataset]:
@@ -47,19 +52,16 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       InputError: it is not prepared there, in another file format, or not an image-classification set. TFDS itself
         would try to download it for minutes.
     """
-    if not re.fullmatch(r"\w+(/\w[\w.-]*)?(:\d+\.\d+\.\d+)?", argument):
-        raise InputError(
-            f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1"
-        )
-    root = epath.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
-    folder = _prepared(root, argument)
+    folder = _prepared(argument, data_dir)
     logging.getLogger("absl").setLevel(logging.ERROR)  # it would recommend OpenCV once a worker
     import tensorflow_datasets
 
     try:
         builder = tensorflow_datasets.builder_from_directory(folder)
         label, channels = _checked_features(argument, builder.info.features)
-        splits = {name: TfdsSplit(builder.as_data_source(split=name)) for name in builder.info.splits}
+        splits = {
+            name: TfdsSplit(builder.as_data_source(split=name), f"split {name!r} in {folder}") for name in builder.info.splits
+        }
     except InputError:
         raise
     except Exception as error:  # TFDS raises many kinds here; every one of them means that the folder is not usable
@@ -68,11 +70,32 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     return Dataset(f"tfds:{argument}", tuple(label.names), channels, train, test, notes)
 
 
-def _prepared(root: epath.Path, argument: str) -> epath.Path:
+def fingerprint(argument: str, data_dir: str | None) -> str:
+    """The version that `load` would read."""
+    return _prepared(argument, data_dir).name
+
+
+def fingerprint_named(name: str) -> Callable[[str, str | None], str]:
+    """`fingerprint` with the TFDS name given."""
+    return lambda argument, data_dir: fingerprint(name, data_dir)
+
+
+def _prepared(argument: str, data_dir: str | None) -> epath.Path:
     """The folder of the version asked for, or the newest; only ArrayRecord will do."""
+    if not re.fullmatch(r"\w+(/\w[\w.-]*)?(:\d+\.\d+\.\d+)?", argument):
+        raise InputError(
+            f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1"
+        )
+    root = epath.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
     name, _, version = argument.partition(":")
     prepare = f"prepare it where there is a network: pip install -e '.[tfds]' && tfds build {name} --file_format=array_record --data_dir={root}"
     found = [path.parent for path in (root / name).glob("*/dataset_info.json")] if (root / name).exists() else []
+    found = [folder for folder in found if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)]  # not one that is still incomplete
+    configs = {path.parent.parent.name for path in (root / name).glob("*/*/dataset_info.json")} if not found else ()
+    if configs:
+        raise InputError(
+            f"dataset 'tfds:{name}' is prepared with a config; write one of: {', '.join(f'tfds:{name}/{c}' for c in sorted(configs))}"
+        )
     if not found:
         raise InputError(
             f"dataset 'tfds:{name}' is not prepared in {root} (set --data-dir or TFDS_DATA_DIR to where it is, or {prepare})"
@@ -106,8 +129,10 @@ def _checked_features(argument: str, features: Any) -> tuple[Any, int]:
             f"dataset 'tfds:{argument}' is not an image-classification set: it needs an 'image' and a 'label', and has {kinds}"
         )
     channels = features["image"].shape[-1]
-    if channels not in (1, 3):
-        raise InputError(f"dataset 'tfds:{argument}' has images of {channels} channels; 1 and 3 can be used")
+    if channels not in (1, 3) or features["image"].np_dtype != "uint8":
+        raise InputError(
+            f"dataset 'tfds:{argument}' has images of {channels} channels, {features['image'].np_dtype}; 1 and 3 channels of uint8 can be used"
+        )
     return features["label"], channels
 
 

@@ -7,26 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.parallel.jit import Jit
+from jaxcnn.parallel.data import AXIS, Data
 from jaxcnn.training.state import TrainState
 from jaxcnn.training.step import Batch, Spread
 
-AXIS = "data"
 
-
-class Pmap(Jit):
+class Pmap(Data):
     """`jax.pmap`: state and batch carry a leading axis, an entry a device. It takes no compiler options."""
 
     about = "jax.pmap, a replica of the state on each device"
 
     def __init__(self, devices: tuple[jax.Device, ...]):
-        self.devices = devices
+        super().__init__(devices)
         self.options = {}
-        mesh = Mesh(devices, (AXIS,))
-        self._shared = NamedSharding(mesh, PartitionSpec())
-        self._split = NamedSharding(mesh, PartitionSpec(AXIS))
         self._spread = Spread(AXIS, self._share)
 
     def _share(self, rows: Array) -> Array:

@@ -44,8 +44,7 @@ class Checkpoints:
           state, best: as a single device would hold them (`Strategy.fetch`).
           history: saved with ``last``.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _IDENTITY).write_text(json.dumps(self._identity, indent=1))
+        self._write_identity()
         if best is not None and history.best:
             self._save("best", int(history.best["step"]), best)
         self._save("last", int(state.step), state, history)
@@ -109,6 +108,15 @@ class Checkpoints:
         if history.best is None:
             return None
         return self._manager("best").restore(int(history.best["step"]), args=_args(like, restore=True, history=False))["state"]
+
+    def _write_identity(self) -> None:
+        """Once, and whole or not at all."""
+        if (self.folder / _IDENTITY).exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{_IDENTITY}.tmp"
+        temporary.write_text(json.dumps(self._identity, indent=1))
+        temporary.replace(self.folder / _IDENTITY)
 
     def _check_identity(self) -> None:
         try:

@@ -14,11 +14,12 @@ class History:
     Attributes:
       epochs: one dict an epoch: ``epoch``, ``step``, ``train_loss``, ``train_accuracy``, ``validation_loss``,
         ``validation_accuracy``, ``seconds`` (since the start of training, evaluation included).
-      dispatches: ``[steps, seconds]`` of every dispatch, in order; the first is the first step alone.
+      dispatches: ``[steps, seconds, sitting]`` of every dispatch, in order; the first is the first step alone.
       seconds: spent in training and evaluation, over all sittings.
       best: the entry of `epochs` with the highest validation accuracy, the lower loss deciding between equals.
       target_seconds: `seconds` when the target accuracy was first reached, None until then.
       sittings: how often the run was started.
+      pipeline: what fed it; another one would be another program, with another rounding.
       open: summed metrics of the epoch under way.
     """
 
@@ -28,6 +29,7 @@ class History:
     best: dict[str, float] | None = None
     target_seconds: float | None = None
     sittings: int = 1
+    pipeline: str = ""
     open: Sums = field(default_factory=dict)
 
     def add_dispatch(self, steps: int, seconds: float, metrics: dict[str, Any]) -> None:
@@ -35,7 +37,7 @@ class History:
 
         In float64 such sums are exact, so an epoch's mean does not depend on where its dispatches ended.
         """
-        self.dispatches.append([steps, seconds])
+        self.dispatches.append([steps, seconds, self.sittings])
         self.seconds += seconds
         self.open = {name: self.open.get(name, 0.0) + float(values.sum(dtype="float64")) for name, values in metrics.items()}
 
@@ -50,6 +52,11 @@ class History:
         better = self.best is None or _rank(entry) > _rank(self.best)
         self.best = entry if better else self.best
         return better
+
+    def steady(self) -> list[tuple[int, float]]:
+        """Steps and seconds of every dispatch but each sitting's first, which warms up."""
+        sittings = [sitting for *_, sitting in self.dispatches]
+        return [(n, s) for (n, s, sitting), before in zip(self.dispatches[1:], sittings[:-1], strict=True) if sitting == before]
 
     def epochs_without_improvement(self) -> int:
         return len(self.epochs) - int(self.best["epoch"]) if self.best else 0

@@ -24,7 +24,11 @@ SAVE_SECONDS = 10.0
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or infinite; the message names the step."""
+    """The loss became NaN or infinite; the message names the step, `history` holds what went before."""
+
+    def __init__(self, message: str, history: History):
+        super().__init__(message)
+        self.history = history
 
 
 class Interrupted(Exception):
@@ -105,8 +109,7 @@ def fit(
       watcher: is told of progress.
 
     Returns:
-      The last state, the best state (the last one but for the parameters and running statistics of the epoch with the
-      best validation accuracy), and the history.
+      The last state, the state after the epoch with the best validation accuracy, and the history.
 
     Raises:
       NonFiniteLossError: at once, with the step; what was saved before is left alone.
@@ -118,17 +121,18 @@ def fit(
         while not plan.done(step, history):
             count = min(_pace(history), plan.room(step))
             state, metrics, seconds = _timed(advance, state, step, count)
-            _require_finite(metrics["loss"], step)
+            _require_finite(metrics["loss"], step, history)
             history.add_dispatch(count, seconds, metrics)
             step += count
             if watcher:
                 watcher.on_dispatch(step, float(metrics["loss"][-1] / metrics["count"][-1]), count, seconds)
             if step % plan.steps_per_epoch == 0:
                 best = _end_epoch(state, best, step, evaluate, plan, history, watcher)
-            if interrupted() or plan.done(step, history) or _save_due(plan, step, saved_at):
+            asked, done = interrupted(), plan.done(step, history)
+            if asked or done or _save_due(plan, step, saved_at):
                 save(state, best, history)
                 saved_at = time.perf_counter()
-            if interrupted() and not plan.done(step, history):
+            if asked and not done:
                 raise Interrupted(step)
     return state, best, history
 
@@ -137,7 +141,7 @@ def _pace(history: History) -> int:
     """Steps for the next dispatch: one at first, then as many as fit `DISPATCH_SECONDS`, growing eightfold at most."""
     if not history.dispatches:
         return 1
-    steps, seconds = history.dispatches[-1]
+    steps, seconds, _ = history.dispatches[-1]
     return max(1, min(int(8 * steps), int(DISPATCH_SECONDS * steps / seconds)))
 
 
@@ -147,11 +151,12 @@ def _timed(advance: Advance, state: TrainState, step: int, count: int) -> tuple[
     return state, {name: np.asarray(values) for name, values in metrics.items()}, time.perf_counter() - start
 
 
-def _require_finite(losses: np.ndarray, step: int) -> None:
+def _require_finite(losses: np.ndarray, step: int, history: History) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
     if bad.size:
         raise NonFiniteLossError(
-            f"the loss became {losses[bad[0]]} at step {step + int(bad[0]) + 1}: try a smaller --learning-rate or --precision=float32"
+            f"the loss became {losses[bad[0]]} at step {step + int(bad[0]) + 1}: try a smaller --learning-rate or --precision=float32",
+            history,
         )
 
 
