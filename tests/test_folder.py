@@ -83,6 +83,21 @@ def test_a_train_folder_alone_and_a_validation_folder_in_the_place_of_a_test_fol
     assert (len(dataset.test), dataset.notes) == (6, ("the folder 'val' serves as test set",))
 
 
+def test_train_may_be_a_class(tmp_path):
+    two_classes(tmp_path)
+    picture(tmp_path / "train" / "0.png")
+    assert open_folder(tmp_path).classes == ("cat", "dog", "train")
+
+
+def test_the_fingerprint_knows_the_files_and_not_where_they_lie(tmp_path):
+    two_classes(tmp_path / "here", 2)
+    two_classes(tmp_path / "there", 2)
+    here, there = (data.fingerprint(f"folder:{tmp_path / name}") for name in ("here", "there"))
+    assert here == there
+    picture(tmp_path / "there" / "cat" / "more.png")
+    assert data.fingerprint(f"folder:{tmp_path / 'there'}") != here
+
+
 def test_hidden_files_and_documents_are_nobodys_pictures(tmp_path):
     two_classes(tmp_path)
     (tmp_path / "cat" / "._0.png").write_bytes(b"not a picture")

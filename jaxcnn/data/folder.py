@@ -56,8 +56,7 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     """Pictures in ``PATH/CLASS/…``, or in ``PATH/train/CLASS/…`` and ``PATH/test/CLASS/…``.
 
     ``validation`` or ``val`` stands in for a missing ``test``. Without any of them a fifth of the pictures, always the
-    same, is the test set. Every file is read once here, so
-    that a bad one is known before training and not in the middle of it.
+    same, is the test set. Every file is read once here, so that a bad one is known before training.
 
     Raises:
       InputError: no such folder, no pictures, fewer than two classes, a class without pictures, or unreadable files.
@@ -81,7 +80,8 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
 
 def fingerprint(argument: str, data_dir: str | None) -> str:
     """Tells folders apart by the names and sizes of their pictures."""
-    listing = [f"{file} {os.path.getsize(file)}" for part in _parts(argument) for file in _pictures(part)]
+    root = Path(argument).expanduser()
+    listing = [f"{file.relative_to(root)} {file.stat().st_size}" for part in _parts(argument) for file in _pictures(part)]
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
 
 
@@ -90,7 +90,8 @@ def _parts(argument: str) -> list[Path]:
     root = Path(argument).expanduser()
     if not root.is_dir():
         raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
-    if not (root / "train").is_dir():
+    folders = {path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if "train" not in folders or folders - {"train", *_TEST_NAMES}:  # among others, train is a class
         return [root]
     return [root / "train", *[root / name for name in _TEST_NAMES if (root / name).is_dir()][:1]]
 
