@@ -1,5 +1,6 @@
 """The command line: ``python -m experiments.run``. What it imports at the top is little, so that ``--help`` is quick."""
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _run(parse(arguments), console)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return BAD_INPUT
+    except BrokenPipeError:  # whoever read our output, such as head, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except KeyboardInterrupt:
         print("interrupted; the same command starts again, from the last checkpoint if there is one", file=sys.stderr)
         return INTERRUPTED

@@ -79,10 +79,10 @@ def case_name(config: RunConfig, backend: Backend) -> str:
 
 
 def _measure(study: Study, config: RunConfig, context: Context) -> tuple[str, str, Measured]:
-    """Status, message and what was measured; every failure but bad input and an interrupt is a row."""
+    """Status, message and what was measured; every failure of the case itself is a row."""
     try:
         return "ok", "", study.measure(config, context)
-    except (InputError, training.Interrupted):
+    except (InputError, training.Interrupted, BrokenPipeError):
         raise
     except training.NonFiniteLossError as error:
         return "failed", str(error), Measured(curves=error.history.epochs)
