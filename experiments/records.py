@@ -142,8 +142,8 @@ def find(results: epath.Path, study: str, case: str) -> Record | None:
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
-    """Of each case its newest record."""
-    return list({(record.study, record.case): record for record in records}.values())
+    """Of each case on each machine its newest record."""
+    return list({(record.study, record.case, record.provenance.get("machine")): record for record in records}.values())
 
 
 def _from_json(entry: Any) -> Record:

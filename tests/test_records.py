@@ -30,6 +30,13 @@ def test_nothing_is_rewritten(tmp_path):
     assert [r.provenance["time"] for r in records.latest(loaded)] == ["2"]
 
 
+def test_the_same_case_on_two_machines_is_two_files_and_two_rows(tmp_path):
+    for machine in ("1a", "2b", "2b"):
+        records.write(Record("train", "a", "ok", provenance={"machine": machine, "time": "t"}), tmp_path)
+    assert sorted(path.name for path in (tmp_path / "train").iterdir()) == ["a.1a.json", "a.2b.2.json", "a.2b.json"]
+    assert [r.provenance["machine"] for r in records.latest(records.load([tmp_path])[0])] == ["1a", "2b"]
+
+
 def test_merging_is_copying(tmp_path):
     for machine in ("one", "two"):
         records.write(record(case=machine), tmp_path / machine)
