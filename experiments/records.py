@@ -77,6 +77,8 @@ class Record:
     def __post_init__(self):
         if self.status not in STATUSES:
             raise ValueError(f"unknown status {self.status!r}; known: {', '.join(STATUSES)}")
+        if bad := [name for name, value in self.metrics.items() if not isinstance(value, int | float | None)]:
+            raise ValueError(f"metrics that are not numbers: {bad}")
         if unknown := self.metrics.keys() - METRICS.keys():
             raise ValueError(f"unknown metrics {sorted(unknown)}; add them to METRICS with their unit")
 

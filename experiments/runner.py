@@ -1,12 +1,16 @@
 """Runs one case of a study and turns whatever comes of it into a record."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import re
+import tempfile
 import traceback
+from collections.abc import Iterator
 
+import filelock
 import jax
 from etils import epath
 from rich.console import Console
@@ -40,7 +44,8 @@ def run_case(name: str, study: Study, config: RunConfig, backend: Backend, conso
     if not config.force and not unfinished and (record := records.find(results, name, case)):
         console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
         return record
-    status, message, measured = _measure(study, config, Context(backend, scratch, console))
+    with _alone(scratch):
+        status, message, measured = _measure(study, config, Context(backend, scratch, console))
     record = records.Record(
         study=name,
         case=case,
@@ -56,6 +61,23 @@ def run_case(name: str, study: Study, config: RunConfig, backend: Backend, conso
     if status == "ok" and scratch.exists():
         (scratch / _FINISHED).write_text("")
     return record
+
+
+@contextlib.contextmanager
+def _alone(scratch: epath.Path) -> Iterator[None]:
+    """Two runs of one case on this machine would write into each other's checkpoints; a killed one holds no lock."""
+    name = hashlib.sha256(str(scratch.expanduser().resolve()).encode()).hexdigest()[:16]
+    lock = filelock.FileLock(f"{tempfile.gettempdir()}/jaxcnn-{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise InputError(
+            f"another run is measuring this case in {scratch.parent}: wait for it, or choose another --results"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def case_name(config: RunConfig, backend: Backend) -> str:

@@ -61,7 +61,7 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     Raises:
       InputError: no such folder, no pictures, fewer than two classes, a class without pictures, or unreadable files.
     """
-    parts = _parts(argument)
+    parts, unused = _parts(argument)[:2], _parts(argument)[2:]
     classes = _classes(parts[0])
     splits, notes = [], []
     for part in parts:
@@ -72,7 +72,10 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         split, skipped = _read_part(part, classes, skip_bad)
         splits.append(split)
         notes += [f"{len(skipped)} unreadable file(s) left out of {part}"] if skipped else []
-    if len(parts) == 2 and parts[1].name != "test":
+    notes += [
+        f"the folder {folder.name!r} is not used; validation images are held out of the training folder" for folder in unused
+    ]
+    if len(parts) == 2 and parts[1].name.lower() != "test":
         notes.append(f"the folder {parts[1].name!r} serves as test set")
     train, test = splits if len(parts) == 2 else hold_out(splits[0], 0.2)
     return Dataset(f"folder:{argument}", classes, 3, train, test, tuple(notes))
@@ -86,14 +89,14 @@ def fingerprint(argument: str, data_dir: str | None) -> str:
 
 
 def _parts(argument: str) -> list[Path]:
-    """The training folder and, where there is one, the test folder."""
+    """The training folder and those that could be the test folder, the likeliest first."""
     root = Path(argument).expanduser()
     if not root.is_dir():
         raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
-    folders = {path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    if "train" not in folders or folders - {"train", *_TEST_NAMES}:  # among others, train is a class
+    folders = {path.name.lower(): path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if "train" not in folders or folders.keys() - {"train", *_TEST_NAMES}:  # among others, train is a class
         return [root]
-    return [root / "train", *[root / name for name in _TEST_NAMES if (root / name).is_dir()][:1]]
+    return [folders[name] for name in ("train", *_TEST_NAMES) if name in folders]
 
 
 def _pictures(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ Its batches are those of the resident pipeline, byte for byte.
 """
 
 import functools
+import logging
 import multiprocessing
 import os
 import signal
@@ -79,6 +80,7 @@ def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, wor
 def _end_with_parent(worker: int, workers: int) -> None:
     """Ctrl-C is the parent's affair, and a worker whose parent was killed would wait for it for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS would recommend OpenCV once a worker
 
     def wait() -> None:
         multiprocessing.parent_process().join()
