@@ -101,6 +101,21 @@ def test_a_loss_that_diverges_is_a_failed_record_and_exit_code_1(capsys, tmp_pat
     assert "try a smaller --learning-rate" in capsys.readouterr().out
 
 
+def test_two_runs_of_one_case_at_once_are_one_too_many(capsys, tmp_path, monkeypatch):
+    from experiments import pipelines
+
+    codes: list[int] = []
+
+    def start_another(*args, **kwargs):
+        codes.append(run.main([*SMALL, f"--results={tmp_path}"]))
+        raise OSError("enough")
+
+    monkeypatch.setattr(pipelines, "build", start_another)
+    run.main([*SMALL, f"--results={tmp_path}"])
+    assert codes == [2]
+    assert "error: another run is measuring this case" in capsys.readouterr().err
+
+
 def test_any_other_failure_is_a_record_with_its_traceback(capsys, tmp_path, monkeypatch):
     from experiments import pipelines
 

@@ -78,9 +78,12 @@ def test_a_picture_taken_sideways_is_turned(tmp_path):
 def test_a_train_folder_alone_and_a_validation_folder_in_the_place_of_a_test_folder(tmp_path):
     two_classes(tmp_path / "train")
     assert (len(open_folder(tmp_path).train), len(open_folder(tmp_path).test)) == (16, 4)
-    two_classes(tmp_path / "val", 3)
+    two_classes(tmp_path / "Val", 3)
     dataset = open_folder(tmp_path)
-    assert (len(dataset.test), dataset.notes) == (6, ("the folder 'val' serves as test set",))
+    assert (len(dataset.test), dataset.notes) == (6, ("the folder 'Val' serves as test set",))
+    two_classes(tmp_path / "test", 2)
+    dataset = open_folder(tmp_path)
+    assert len(dataset.test) == 4 and "'Val' is not used" in dataset.notes[0]
 
 
 def test_train_may_be_a_class(tmp_path):

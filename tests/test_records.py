@@ -53,6 +53,7 @@ def test_what_cannot_be_used_is_named_and_left_out(tmp_path):
         json.dumps([dataclasses.asdict(record(case="b")), dataclasses.asdict(record(case="c"))])
     )
     (tmp_path / "train" / "status.json").write_text(whole.replace('"ok"', '"splendid"'))
+    (tmp_path / "train" / "typed.json").write_text(whole.replace('"metrics": {}', '"metrics": {"step_time": "fast"}'))
     found, problems = records.load([tmp_path])
     assert {r.case for r in found} == {"a", "b", "c"}
     assert sorted(Path(problem.partition(": ")[0]).name for problem in problems) == [
@@ -60,6 +61,7 @@ def test_what_cannot_be_used_is_named_and_left_out(tmp_path):
         "foreign.json",
         "newer.json",
         "status.json",
+        "typed.json",
     ]
     assert "update jaxcnn" in "".join(problems)
 
