@@ -61,7 +61,8 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     Raises:
       InputError: no such folder, no pictures, fewer than two classes, a class without pictures, or unreadable files.
     """
-    parts, unused = _parts(argument)[:2], _parts(argument)[2:]
+    found = _parts(argument)
+    parts, unused = found[:2], found[2:]
     classes = _classes(parts[0])
     splits, notes = [], []
     for part in parts:
