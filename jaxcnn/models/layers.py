@@ -1,6 +1,7 @@
 """Layers that several networks share."""
 
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,134 @@ from flax import nnx
 from jax import Array, lax
 
 from jaxcnn import ops
+from jaxcnn.errors import InputError
 
-Conv = partial(nnx.Conv, conv_general_dilated=ops.conv_general_dilated)
+Kernel = int | tuple[int, int]
+Padding = str | int
+Shape = tuple[int, ...]
+
+he_normal = nnx.initializers.he_normal()  # for layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2)
+
+
+class Conv(nnx.Conv):
+    """`nnx.Conv` over images ``[N, H, W, C]``, fast on every platform.
+
+    Args:
+      inputs, outputs: channels.
+      kernel: side, or height and width.
+      strides: of both axes.
+      padding: ``SAME``, ``VALID``, or pixels on every side; half the kernel if not given.
+      **options: of `nnx.Conv`, such as `use_bias`, `feature_group_count`, `kernel_init`.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, **options
+    ):
+        sides = _pair(kernel)
+        around = [(side // 2, side // 2) for side in sides] if padding is None else padding
+        around = [(padding, padding)] * 2 if isinstance(padding, int) else around
+        super().__init__(
+            inputs, outputs, sides, strides, padding=around, conv_general_dilated=ops.conv_general_dilated, **options
+        )
+
+
+class ConvReLU(nnx.Module):
+    """Convolution with a bias, ReLU; the arguments are those of `Conv`."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, *, rngs: nnx.Rngs
+    ):
+        self.conv = Conv(inputs, outputs, kernel, strides, padding, kernel_init=he_normal, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        return nnx.relu(self.conv(images))
+
+
+class ConvNorm(nnx.Module):
+    """Convolution without bias, batch norm, activation: the unit of every network since 2015.
+
+    Args:
+      activation: None for none.
+      epsilon, momentum: of batch norm.
+      others: of `Conv`.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Kernel = 3,
+        strides: int = 1,
+        padding: Padding | None = None,
+        *,
+        activation: Callable[[Array], Array] | None = nnx.relu,
+        epsilon: float = 1e-5,
+        momentum: float = 0.9,
+        rngs: nnx.Rngs,
+    ):
+        self.conv = Conv(inputs, outputs, kernel, strides, padding, use_bias=False, kernel_init=he_normal, rngs=rngs)
+        self.norm = nnx.BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
+        self.activation = activation
+
+    def __call__(self, images: Array) -> Array:
+        x = self.norm(self.conv(images))
+        return self.activation(x) if self.activation else x
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """`ops.max_pool` as a layer."""
+
+    window: int = 2
+    strides: int | None = None
+    padding: Padding = "VALID"
+
+    def __call__(self, images: Array) -> Array:
+        return ops.max_pool(images, self.window, self.strides, self.padding)
+
+
+@dataclass(frozen=True)
+class AvgPool:
+    """`ops.avg_pool` as a layer; padding does not count in the mean."""
+
+    window: int = 2
+    strides: int | None = None
+    padding: Padding = "VALID"
+
+    def __call__(self, images: Array) -> Array:
+        return ops.avg_pool(images, self.window, self.strides, self.padding, count_padding=False)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool:
+    """The mean of each channel: ``[N, H, W, C]`` to ``[N, C]``, summed in float32."""
+
+    def __call__(self, images: Array) -> Array:
+        _require_pixels(images)
+        return jnp.mean(images, axis=(1, 2), dtype=jnp.float32).astype(images.dtype)
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm:
+    """`ops.local_response_norm` as a layer."""
+
+    radius: int
+    bias: float
+    alpha: float
+    beta: float
+
+    def __call__(self, images: Array) -> Array:
+        return ops.local_response_norm(images, self.radius, self.bias, self.alpha, self.beta)
+
+
+class Branches(nnx.Module):
+    """Several layers over the same images, their channels side by side (Szegedy et al. 2015, §4)."""
+
+    def __init__(self, *branches: Callable[[Array], Array]):
+        self.branches = nnx.List(branches)
+
+    def __call__(self, images: Array) -> Array:
+        return jnp.concatenate([branch(images) for branch in self.branches], axis=-1)
 
 
 class Dropout(nnx.Module):
@@ -43,17 +170,31 @@ class Dropout(nnx.Module):
         return jnp.where(keep, x / (1 - self.rate), 0)
 
 
-def features(rows: int, columns: int, channels: int) -> int:
-    """Length of a flattened feature map; raises `ImagesTooSmallError` where nothing of the image is left."""
-    if rows < 1 or columns < 1:
-        raise ImagesTooSmallError
-    return rows * columns * channels
+def flatten(images: Array) -> Array:
+    """``[N, H, W, C]`` to ``[N, H * W * C]``."""
+    _require_pixels(images)
+    return images.reshape(len(images), -1)
 
 
-class ImagesTooSmallError(Exception):
+def feature_map(layers: Callable[[Array], Array], input_shape: Shape) -> Shape:
+    """Height, width and channels of what `layers`, which must not draw or learn, make of an image of `input_shape`."""
+    image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    return jax.eval_shape(layers, image).shape[1:]
+
+
+def flat_size(layers: Callable[[Array], Array], input_shape: Shape) -> int:
+    """Features that `flatten` finds after `layers`; raises `ImagesTooSmallError` where nothing of the image is left."""
+    return feature_map(lambda images: flatten(layers(images)), input_shape)[0]
+
+
+class ImagesTooSmallError(InputError):
     """The images are smaller than what the network's convolutions and pools take away."""
 
 
-def flatten(images: Array) -> Array:
-    """``[N, H, W, C]`` to ``[N, H * W * C]``."""
-    return images.reshape(len(images), -1)
+def _require_pixels(images: Array) -> None:
+    if 0 in images.shape[1:]:
+        raise ImagesTooSmallError("the images are too small: nothing of them is left after the network's convolutions and pools")
+
+
+def _pair(side: Kernel) -> tuple[int, int]:
+    return (side, side) if isinstance(side, int) else side

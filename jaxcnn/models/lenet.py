@@ -1,10 +1,12 @@
 """LeNet-5 and its modern small cousin."""
 
+import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, features, flatten
-from jaxcnn.ops import avg_pool
+from jaxcnn import ops
+from jaxcnn.models.layers import AvgPool, Conv, flat_size, flatten
 
 
 class LeNet5(nnx.Module):
@@ -24,19 +26,45 @@ class LeNet5(nnx.Module):
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
-        *size, channels = input_shape
-        rows, columns = (((side - 4) // 2 - 4) // 2 - 4 for side in size)
-        self.c1 = Conv(channels, 6, (5, 5), padding="VALID", rngs=rngs)
-        self.c3 = Conv(6, 16, (5, 5), padding="VALID", rngs=rngs)
-        self.c5 = Conv(16, 120, (5, 5), padding="VALID", rngs=rngs)
-        self.f6 = nnx.Linear(features(rows, columns, 120), 84, rngs=rngs)
-        self.out = nnx.Linear(84, num_classes, rngs=rngs)
+        self.c1 = Conv(input_shape[2], 6, 5, padding="VALID", rngs=rngs)
+        self.s2 = AvgPool()
+        self.c3 = Conv(6, 16, 5, padding="VALID", rngs=rngs)
+        self.s4 = AvgPool()
+        self.c5 = Conv(16, 120, 5, padding="VALID", rngs=rngs)
+        self.f6 = nnx.Linear(flat_size(self.convolve, input_shape), 84, rngs=rngs)
+        self.out = self.output(num_classes, rngs)
+
+    def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
+        return nnx.Linear(84, num_classes, rngs=rngs)
+
+    def convolve(self, images: Array) -> Array:
+        x = self.s2(nnx.tanh(self.c1(images)))
+        x = self.s4(nnx.tanh(self.c3(x)))
+        return nnx.tanh(self.c5(x))
 
     def __call__(self, images: Array) -> Array:
-        x = avg_pool(nnx.tanh(self.c1(images)))
-        x = avg_pool(nnx.tanh(self.c3(x)))
-        x = flatten(nnx.tanh(self.c5(x)))
-        return self.out(nnx.tanh(self.f6(x)))
+        return self.out(nnx.tanh(self.f6(flatten(self.convolve(images)))))
+
+
+class LeNet5RBF(LeNet5):
+    """LeNet-5 with its original output: Euclidean radial basis functions, their centres fixed (C1, eq. 7).
+
+    The paper draws the centres as pictures of the characters, 7×12 pixels of ±1, and names random ±1 as the other
+    choice; these are random. A unit answers with a squared distance, so its negative is the logit (eq. 9).
+    """
+
+    def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
+        return RBF(84, num_classes, rngs=rngs)
+
+
+class RBF(nnx.Module):
+    """``-ops.rbf(features, centres)``, the centres fixed."""
+
+    def __init__(self, features: int, outputs: int, *, rngs: nnx.Rngs):
+        self.centres = nnx.Variable(jax.random.rademacher(rngs.params(), (outputs, features), jnp.float32))
+
+    def __call__(self, features: Array) -> Array:
+        return -ops.rbf(features, self.centres[...])
 
 
 class LeNetLike(nnx.Module):
@@ -55,16 +83,18 @@ class LeNetLike(nnx.Module):
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
-        *size, channels = input_shape
-        rows, columns = (((side - 2) // 2 - 2) // 2 for side in size)
-        self.conv1 = Conv(channels, 6, (3, 3), padding="VALID", rngs=rngs)
-        self.conv2 = Conv(6, 16, (3, 3), padding="VALID", rngs=rngs)
-        self.dense1 = nnx.Linear(features(rows, columns, 16), 120, rngs=rngs)
+        self.conv1 = Conv(input_shape[2], 6, 3, padding="VALID", rngs=rngs)
+        self.pool1 = AvgPool()
+        self.conv2 = Conv(6, 16, 3, padding="VALID", rngs=rngs)
+        self.pool2 = AvgPool()
+        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 120, rngs=rngs)
         self.dense2 = nnx.Linear(120, 84, rngs=rngs)
         self.out = nnx.Linear(84, num_classes, rngs=rngs)
 
+    def convolve(self, images: Array) -> Array:
+        x = self.pool1(nnx.relu(self.conv1(images)))
+        return self.pool2(nnx.relu(self.conv2(x)))
+
     def __call__(self, images: Array) -> Array:
-        x = avg_pool(nnx.relu(self.conv1(images)))
-        x = avg_pool(nnx.relu(self.conv2(x)))
-        x = nnx.relu(self.dense1(flatten(x)))
+        x = nnx.relu(self.dense1(flatten(self.convolve(images))))
         return self.out(nnx.relu(self.dense2(x)))

@@ -1,0 +1,61 @@
+"""AlexNet."""
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import Conv, Dropout, LocalResponseNorm, MaxPool, flat_size, flatten
+
+normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones
+
+
+class AlexNet(nnx.Module):
+    """AlexNet with its two groups and its initial weights (system C4: Krizhevsky et al. 2012, §3.5 and §5).
+
+    | layer                                    | output   |
+    |------------------------------------------|----------|
+    | conv 11×11, stride 4, ReLU, LRN          | 55×55×96 |
+    | max pool 3×3, stride 2                   | 27×27×96 |
+    | conv 5×5, two groups, ReLU, LRN          | 27×27×256|
+    | max pool 3×3, stride 2                   | 13×13×256|
+    | conv 3×3 ReLU                            | 13×13×384|
+    | conv 3×3, two groups, ReLU               | 13×13×384|
+    | conv 3×3, two groups, ReLU               | 13×13×256|
+    | max pool 3×3, stride 2                   | 6×6×256  |
+    | dropout, dense ReLU                      | 4096     |
+    | dropout, dense ReLU                      | 4096     |
+    | dense                                    | 1000     |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        def conv(inputs: int, outputs: int, kernel: int, *, groups: int = 1, bias=nnx.initializers.zeros, **options) -> Conv:
+            return Conv(
+                inputs, outputs, kernel, feature_group_count=groups, kernel_init=normal, bias_init=bias, rngs=rngs, **options
+            )
+
+        self.conv1 = conv(input_shape[2], 96, 11, strides=4, padding="VALID")
+        self.norm1 = LocalResponseNorm(radius=2, bias=2.0, alpha=1e-4, beta=0.75)
+        self.pool1 = MaxPool(3, 2)
+        self.conv2 = conv(96, 256, 5, groups=2, bias=ones)
+        self.norm2 = self.norm1
+        self.pool2 = MaxPool(3, 2)
+        self.conv3 = conv(256, 384, 3)
+        self.conv4 = conv(384, 384, 3, groups=2, bias=ones)
+        self.conv5 = conv(384, 256, 3, groups=2, bias=ones)
+        self.pool5 = MaxPool(3, 2)
+        self.dropout6 = Dropout(0.5, rngs=rngs)
+        self.dense6 = nnx.Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.dropout7 = Dropout(0.5, rngs=rngs)
+        self.dense7 = nnx.Linear(4096, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.out = nnx.Linear(4096, num_classes, kernel_init=normal, rngs=rngs)
+
+    def convolve(self, images: Array) -> Array:
+        x = self.pool1(self.norm1(nnx.relu(self.conv1(images))))
+        x = self.pool2(self.norm2(nnx.relu(self.conv2(x))))
+        x = nnx.relu(self.conv3(x))
+        x = nnx.relu(self.conv4(x))
+        return self.pool5(nnx.relu(self.conv5(x)))
+
+    def __call__(self, images: Array) -> Array:
+        x = nnx.relu(self.dense6(self.dropout6(flatten(self.convolve(images)))))
+        x = nnx.relu(self.dense7(self.dropout7(x)))
+        return self.out(x)

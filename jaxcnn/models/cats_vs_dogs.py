@@ -1,0 +1,45 @@
+"""The cats-versus-dogs network."""
+
+from functools import partial
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import ConvReLU, Dropout, flat_size, flatten, he_normal
+from jaxcnn.models.plan import chain
+
+
+class CatsVsDogs(nnx.Module):
+    """Thirteen convolutions and five pools before two wide dense layers (system A1: the notebook Cats_versus_Dogs).
+
+    For two classes it has one output, the logit of the second (the notebook's sigmoid); for more, one each.
+
+    | layer                                       | output     |
+    |---------------------------------------------|------------|
+    | two conv 3×3 ReLU, max pool 2               | 128×128×32 |
+    | two …                                       | 64×64×64   |
+    | three …                                     | 32×32×128  |
+    | three …, max pool 3                         | 10×10×256  |
+    | three …, max pool 3                         | 3×3×512    |
+    | dense ReLU, dropout 0.5, batch norm         | 2048       |
+    | dense ReLU, dropout 0.4, batch norm         | 2048       |
+    | dense                                       | 1          |
+    """
+
+    PLAN = "32 32 P  64 64 P  128 128 128 P  256 256 256 P3  512 512 512 P3"
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        self.convolve, _ = chain(self.PLAN, input_shape[2], partial(ConvReLU, rngs=rngs))
+        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 2048, kernel_init=he_normal, rngs=rngs)
+        self.dropout1 = Dropout(0.5, rngs=rngs)
+        self.norm1 = nnx.BatchNorm(2048, epsilon=1e-3, rngs=rngs)
+        self.dense2 = nnx.Linear(2048, 2048, kernel_init=he_normal, rngs=rngs)
+        self.dropout2 = Dropout(0.4, rngs=rngs)
+        self.norm2 = nnx.BatchNorm(2048, epsilon=1e-3, rngs=rngs)
+        self.out = nnx.Linear(2048, 1 if num_classes == 2 else num_classes, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        x = flatten(self.convolve(images))
+        x = self.norm1(self.dropout1(nnx.relu(self.dense1(x))))
+        x = self.norm2(self.dropout2(nnx.relu(self.dense2(x))))
+        return self.out(x)

@@ -1,0 +1,45 @@
+"""The network of TensorFlow's CIFAR-10 tutorial."""
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import Conv, LocalResponseNorm, MaxPool, flat_size, flatten
+
+constant, normal = nnx.initializers.constant, nnx.initializers.truncated_normal
+
+
+class CifarTutorial(nnx.Module):
+    """TensorFlow's CIFAR-10 tutorial network, with its initial weights (system B4: `cifar10.py`, used by IBM DL0122EN).
+
+    | layer                  | output   |
+    |------------------------|----------|
+    | conv 5×5 same ReLU     | 24×24×64 |
+    | max pool 3×3, stride 2 | 12×12×64 |
+    | LRN                    | 12×12×64 |
+    | conv 5×5 same ReLU     | 12×12×64 |
+    | LRN                    | 12×12×64 |
+    | max pool 3×3, stride 2 | 6×6×64   |
+    | dense ReLU             | 384      |
+    | dense ReLU             | 192      |
+    | dense                  | 10       |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        self.conv1 = Conv(input_shape[2], 64, 5, kernel_init=normal(0.05), rngs=rngs)
+        self.pool1 = MaxPool(3, 2, "SAME")
+        self.norm1 = LocalResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
+        self.conv2 = Conv(64, 64, 5, kernel_init=normal(0.05), bias_init=constant(0.1), rngs=rngs)
+        self.norm2 = self.norm1
+        self.pool2 = MaxPool(3, 2, "SAME")
+        features = flat_size(self.convolve, input_shape)
+        self.dense1 = nnx.Linear(features, 384, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs)
+        self.dense2 = nnx.Linear(384, 192, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs)
+        self.out = nnx.Linear(192, num_classes, kernel_init=normal(1 / 192), rngs=rngs)
+
+    def convolve(self, images: Array) -> Array:
+        x = self.norm1(self.pool1(nnx.relu(self.conv1(images))))
+        return self.pool2(self.norm2(nnx.relu(self.conv2(x))))
+
+    def __call__(self, images: Array) -> Array:
+        x = nnx.relu(self.dense1(flatten(self.convolve(images))))
+        return self.out(nnx.relu(self.dense2(x)))

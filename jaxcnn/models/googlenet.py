@@ -1,0 +1,111 @@
+"""GoogLeNet."""
+
+from functools import partial
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import (
+    AvgPool,
+    Branches,
+    ConvReLU,
+    Dropout,
+    GlobalAvgPool,
+    LocalResponseNorm,
+    MaxPool,
+    feature_map,
+    flat_size,
+    flatten,
+    he_normal,
+)
+from jaxcnn.models.plan import chain
+
+# Szegedy et al. 2015, table 1: #1×1, #3×3 reduce, #3×3, #5×5 reduce, #5×5, pool proj.
+MODULES = {
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
+    "5b": (384, 192, 384, 48, 128, 128),
+}
+
+
+class GoogLeNet(nnx.Module):
+    """GoogLeNet: biases, no batch norm (system C4: Szegedy et al. 2015, *Going Deeper with Convolutions*, §5, table 1).
+
+    `STEM`, `MODULES` with max pools 3×3 between 3b and 4a and between 4e and 5a, global average, dropout 0.4, dense 1000.
+    With its auxiliary heads it returns, in training, three arrays of logits, the main one first.
+    """
+
+    STEM = "64/7:2 P3:2c N 64/1 192 N P3:2c"
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, auxiliary: bool = False, rngs: nnx.Rngs):
+        conv = partial(ConvReLU, rngs=rngs)
+        norm = LocalResponseNorm(
+            radius=2, bias=1.0, alpha=1e-4 / 5, beta=0.75
+        )  # as the authors' Caffe model, which divides α by 5
+        self.stem, channels = chain(self.STEM, input_shape[2], conv, N=lambda _: norm)
+        modules = {}
+        for name, widths in MODULES.items():
+            modules[name], channels = inception(channels, widths, conv), sum(widths[place] for place in (0, 2, 4, 5))
+        self.inception = nnx.Dict(modules)
+        self.pool3 = MaxPool(3, 2, "CEIL")
+        self.pool4 = MaxPool(3, 2, "CEIL")
+        self.pool5 = GlobalAvgPool()
+        self.dropout = Dropout(0.4, rngs=rngs)
+        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+        self.deterministic = False  # set by `nnx.Module.eval`
+        self.auxiliary = auxiliary
+        if auxiliary:
+            self.head1 = AuxiliaryHead(feature_map(self.to_4a, input_shape), num_classes, rngs=rngs)
+            self.head2 = AuxiliaryHead(feature_map(lambda x: self.to_4d(self.to_4a(x)), input_shape), num_classes, rngs=rngs)
+
+    def to_4a(self, images: Array) -> Array:
+        x = self.pool3(self._modules(self.stem(images), "3a", "3b"))
+        return self._modules(x, "4a")
+
+    def to_4d(self, x: Array) -> Array:
+        return self._modules(x, "4b", "4c", "4d")
+
+    def to_5b(self, x: Array) -> Array:
+        return self._modules(self.pool4(self._modules(x, "4e")), "5a", "5b")
+
+    def __call__(self, images: Array) -> Array | tuple[Array, Array, Array]:
+        at_4a = self.to_4a(images)
+        at_4d = self.to_4d(at_4a)
+        logits = self.out(self.dropout(self.pool5(self.to_5b(at_4d))))
+        if not self.auxiliary or self.deterministic:
+            return logits
+        return logits, self.head1(at_4a), self.head2(at_4d)
+
+    def _modules(self, x: Array, *names: str) -> Array:
+        for name in names:
+            x = self.inception[name](x)
+        return x
+
+
+def inception(channels: int, widths: tuple[int, ...], conv) -> Branches:
+    """The module of figure 2b; `widths` as in the rows of `MODULES`."""
+    direct, reduce3, out3, reduce5, out5, pooled = widths
+    plans = (f"{direct}/1", f"{reduce3}/1 {out3}", f"{reduce5}/1 {out5}/5", f"P3:1s {pooled}/1")
+    return Branches(*(chain(plan, channels, conv)[0] for plan in plans))
+
+
+class AuxiliaryHead(nnx.Module):
+    """A classifier on the side, for training alone (§5): average pool, conv 1×1×128, dense 1024, dropout 0.7, dense 1000."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, *, rngs: nnx.Rngs):
+        self.pool = AvgPool(5, 3)
+        self.conv = ConvReLU(input_shape[2], 128, 1, rngs=rngs)
+        features = flat_size(lambda x: self.conv(self.pool(x)), input_shape)
+        self.dense = nnx.Linear(features, 1024, kernel_init=he_normal, rngs=rngs)
+        self.dropout = Dropout(0.7, rngs=rngs)
+        self.out = nnx.Linear(1024, num_classes, rngs=rngs)
+
+    def __call__(self, x: Array) -> Array:
+        x = nnx.relu(self.dense(flatten(self.conv(self.pool(x)))))
+        return self.out(self.dropout(x))

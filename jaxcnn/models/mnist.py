@@ -1,0 +1,65 @@
+"""The two small networks that first lessons train on MNIST."""
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import Conv, Dropout, MaxPool, flat_size, flatten
+
+
+class MnistCNN(nnx.Module):
+    """A small sequential CNN (system D1: Scaler Topics, *GPUs and CNN*, which leaves the sizes open).
+
+    | layer         | output   |
+    |---------------|----------|
+    | conv 3×3 ReLU | 26×26×32 |
+    | max pool      | 13×13×32 |
+    | conv 3×3 ReLU | 11×11×64 |
+    | max pool      | 5×5×64   |
+    | dense ReLU    | 128      |
+    | dense         | 10       |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        self.conv1 = Conv(input_shape[2], 32, 3, padding="VALID", rngs=rngs)
+        self.pool1 = MaxPool()
+        self.conv2 = Conv(32, 64, 3, padding="VALID", rngs=rngs)
+        self.pool2 = MaxPool()
+        self.dense = nnx.Linear(flat_size(self.convolve, input_shape), 128, rngs=rngs)
+        self.out = nnx.Linear(128, num_classes, rngs=rngs)
+
+    def convolve(self, images: Array) -> Array:
+        x = self.pool1(nnx.relu(self.conv1(images)))
+        return self.pool2(nnx.relu(self.conv2(x)))
+
+    def __call__(self, images: Array) -> Array:
+        return self.out(nnx.relu(self.dense(flatten(self.convolve(images)))))
+
+
+class DeepMnist(nnx.Module):
+    """The classic deep-MNIST network (system B3: TensorFlow's *Deep MNIST for Experts*, used by IBM DL0122EN).
+
+    | layer               | output   |
+    |---------------------|----------|
+    | conv 5×5 same ReLU  | 28×28×32 |
+    | max pool            | 14×14×32 |
+    | conv 5×5 same ReLU  | 14×14×64 |
+    | max pool            | 7×7×64   |
+    | dense ReLU, dropout | 1024     |
+    | dense               | 10       |
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
+        self.conv1 = Conv(input_shape[2], 32, 5, rngs=rngs)
+        self.pool1 = MaxPool()
+        self.conv2 = Conv(32, 64, 5, rngs=rngs)
+        self.pool2 = MaxPool()
+        self.dense = nnx.Linear(flat_size(self.convolve, input_shape), 1024, rngs=rngs)
+        self.dropout = Dropout(0.5, rngs=rngs)
+        self.out = nnx.Linear(1024, num_classes, rngs=rngs)
+
+    def convolve(self, images: Array) -> Array:
+        x = self.pool1(nnx.relu(self.conv1(images)))
+        return self.pool2(nnx.relu(self.conv2(x)))
+
+    def __call__(self, images: Array) -> Array:
+        return self.out(self.dropout(nnx.relu(self.dense(flatten(self.convolve(images))))))

@@ -1,0 +1,92 @@
+"""ResNet, for photographs and for 32×32 images."""
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, MaxPool
+
+
+class BasicBlock(nnx.Module):
+    """Two 3×3 convolutions around which the input goes (He et al. 2016, figure 5 left)."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, strides: int, *, rngs: nnx.Rngs):
+        self.conv1 = ConvNorm(inputs, width, 3, strides, rngs=rngs)
+        self.conv2 = ConvNorm(width, width, 3, activation=None, rngs=rngs)
+        self.shortcut = shortcut(inputs, width, strides, rngs)
+
+    def __call__(self, x: Array) -> Array:
+        return nnx.relu(self.conv2(self.conv1(x)) + (self.shortcut(x) if self.shortcut else x))
+
+
+class Bottleneck(nnx.Module):
+    """1×1, 3×3, 1×1 around which the input goes (figure 5 right).
+
+    The stride is in the 3×3 convolution, as every current library has it, not in the first 1×1, as the paper has it.
+    """
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, strides: int, *, rngs: nnx.Rngs):
+        outputs = width * self.expansion
+        self.conv1 = ConvNorm(inputs, width, 1, rngs=rngs)
+        self.conv2 = ConvNorm(width, width, 3, strides, rngs=rngs)
+        self.conv3 = ConvNorm(width, outputs, 1, activation=None, rngs=rngs)
+        self.shortcut = shortcut(inputs, outputs, strides, rngs)
+
+    def __call__(self, x: Array) -> Array:
+        return nnx.relu(self.conv3(self.conv2(self.conv1(x))) + (self.shortcut(x) if self.shortcut else x))
+
+
+def shortcut(inputs: int, outputs: int, strides: int, rngs: nnx.Rngs) -> ConvNorm | None:
+    """A projection where the shape changes (§3.3, option B), None where the input goes on as it is."""
+    if inputs == outputs and strides == 1:
+        return None
+    return ConvNorm(inputs, outputs, 1, strides, activation=None, rngs=rngs)
+
+
+# He et al. 2016, table 1: the block, and how many of it in each stage.
+DEPTHS = {
+    18: (BasicBlock, (2, 2, 2, 2)),
+    34: (BasicBlock, (3, 4, 6, 3)),
+    50: (Bottleneck, (3, 4, 6, 3)),
+    101: (Bottleneck, (3, 4, 23, 3)),
+    152: (Bottleneck, (3, 8, 36, 3)),
+}
+
+
+class ResNet(nnx.Module):
+    """ResNet (system C4: He et al. 2016, *Deep Residual Learning for Image Recognition*, §3.3, table 1).
+
+    | layer                         | output   | for 32×32 images     |
+    |-------------------------------|----------|----------------------|
+    | conv 7×7, stride 2            | 112×112  | conv 3×3, 32×32      |
+    | max pool 3×3, stride 2        | 56×56    | –                    |
+    | blocks of width 64            | 56×56    | 32×32                |
+    | … 128, the first with stride 2| 28×28    | 16×16                |
+    | … 256, likewise               | 14×14    | 8×8                  |
+    | … 512, likewise               | 7×7      | 4×4                  |
+    | global average, dense         | 1000     | 10                   |
+    """
+
+    def __init__(
+        self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, small_images: bool = False, rngs: nnx.Rngs
+    ):
+        block, counts = DEPTHS[depth]
+        self.conv1 = ConvNorm(input_shape[2], 64, 3 if small_images else 7, 1 if small_images else 2, rngs=rngs)
+        self.pool1 = None if small_images else MaxPool(3, 2, 1)
+        blocks, channels = [], 64
+        for stage, count in enumerate(counts):
+            for number in range(count):
+                width, strides = 64 * 2**stage, 2 if stage and not number else 1
+                blocks.append(block(channels, width, strides, rngs=rngs))
+                channels = width * block.expansion
+        self.blocks = nnx.Sequential(*blocks)
+        self.pool5 = GlobalAvgPool()
+        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        x = self.conv1(images)
+        x = self.pool1(x) if self.pool1 else x
+        return self.out(self.pool5(self.blocks(x)))

@@ -1,0 +1,36 @@
+"""VGG."""
+
+from functools import partial
+
+from flax import nnx
+from jax import Array
+
+from jaxcnn.models.layers import ConvReLU, Dropout, flat_size, flatten, he_normal
+from jaxcnn.models.plan import chain
+
+# Simonyan & Zisserman 2015, table 1, columns A, D and E.
+PLANS = {
+    11: "64 P  128 P  256 256 P  512 512 P  512 512 P",
+    16: "64 64 P  128 128 P  256 256 256 P  512 512 512 P  512 512 512 P",
+    19: "64 64 P  128 128 P  256 256 256 256 P  512 512 512 512 P  512 512 512 512 P",
+}
+
+
+class VGG(nnx.Module):
+    """VGG-11, 16 or 19 (system C4: Simonyan & Zisserman 2015, *Very Deep Convolutional Networks*, §2).
+
+    `PLANS`: convolutions 3×3 with ReLU, max pools 2×2. Then dense 4096 and 4096 with ReLU and dropout 0.5, dense 1000.
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, rngs: nnx.Rngs):
+        self.convolve, _ = chain(PLANS[depth], input_shape[2], partial(ConvReLU, rngs=rngs))
+        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=he_normal, rngs=rngs)
+        self.dropout1 = Dropout(0.5, rngs=rngs)
+        self.dense2 = nnx.Linear(4096, 4096, kernel_init=he_normal, rngs=rngs)
+        self.dropout2 = Dropout(0.5, rngs=rngs)
+        self.out = nnx.Linear(4096, num_classes, rngs=rngs)
+
+    def __call__(self, images: Array) -> Array:
+        x = self.dropout1(nnx.relu(self.dense1(flatten(self.convolve(images)))))
+        x = self.dropout2(nnx.relu(self.dense2(x)))
+        return self.out(x)
