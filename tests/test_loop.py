@@ -40,7 +40,7 @@ def test_epochs_losses_and_the_best():
 
 
 def test_early_stopping_gives_the_best_weights():
-    state, best, history = fit(training.Plan(epochs=9, steps_per_epoch=2, patience=2), 0.5, 0.75, 0.7, 0.6, 0.99)
+    state, best, history = fit(training.Plan(epochs=9, steps_per_epoch=2, patience=(2,)), 0.5, 0.75, 0.7, 0.6, 0.99)
     assert (len(history.epochs), int(state), int(best)) == (4, 8, 4)
 
 
@@ -133,7 +133,7 @@ def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
     assert [plan.room(step) for step in (0, 5, 7, 14, 20, 39)] == [7, 2, 7, 6, 1, 1]
 
 
-@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", 0), ("save_every", -1), ("steps_per_epoch", 0)])
+@pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", (0,)), ("save_every", -1), ("steps_per_epoch", 0)])
 def test_bad_plans_are_refused(name, value):
     with pytest.raises(
         InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got {value}"

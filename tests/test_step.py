@@ -9,8 +9,8 @@ import pytest
 from jaxcnn import models, training
 from jaxcnn.data.augment import prepare
 from jaxcnn.errors import InputError
+from jaxcnn.training.objective import classification as sums
 from jaxcnn.training.precision import GROWTH_INTERVAL, next_scale
-from jaxcnn.training.step import sums
 
 SHAPE = (3, 2, 1)
 

@@ -12,7 +12,7 @@ from jaxcnn import parallel, training
 from jaxcnn.data.augment import prepare
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.errors import InputError
-from jaxcnn.models.layers import Conv, Dropout, features, flatten
+from jaxcnn.models.layers import Conv, Dropout, flatten
 from jaxcnn.ops import max_pool
 
 STEPS = 4
@@ -24,10 +24,10 @@ class SmallNet(nnx.Module):
     """A little of everything that could tell strategies apart."""
 
     def __init__(self, rngs: nnx.Rngs):
-        self.conv = Conv(1, 8, (3, 3), use_bias=False, rngs=rngs)  # a bias before batch norm has only noise for a gradient
+        self.conv = Conv(1, 8, 3, use_bias=False, rngs=rngs)  # a bias before batch norm has only noise for a gradient
         self.norm = nnx.BatchNorm(8, rngs=rngs)
         self.dropout = Dropout(0.3, rngs=rngs)
-        self.out = nnx.Linear(features(4, 4, 8), 10, rngs=rngs)
+        self.out = nnx.Linear(4 * 4 * 8, 10, rngs=rngs)
 
     def __call__(self, images):
         return self.out(self.dropout(flatten(max_pool(nnx.relu(self.norm(self.conv(images)))))))

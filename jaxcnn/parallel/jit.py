@@ -10,8 +10,9 @@ from jax.sharding import SingleDeviceSharding
 
 from jaxcnn.errors import InputError
 from jaxcnn.parallel.options import compiler_options
+from jaxcnn.training.objective import Batch
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import WHOLE, Batch, Spread
+from jaxcnn.training.step import WHOLE, Spread
 
 
 class Jit:

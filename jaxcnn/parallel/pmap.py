@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.parallel.data import AXIS, Data
+from jaxcnn.training.objective import Batch
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import Batch, Spread
+from jaxcnn.training.step import Spread
 
 
 class Pmap(Data):

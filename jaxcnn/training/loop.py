@@ -12,12 +12,13 @@ import numpy as np
 from jaxcnn.errors import InputError
 from jaxcnn.training.history import History
 from jaxcnn.training.interrupt import deferred_interrupts
+from jaxcnn.training.objective import means
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import means
 
 Advance = Callable[[TrainState, int, int], tuple[TrainState, dict[str, Any]]]
 Evaluate = Callable[[TrainState], dict[str, Any]]
 Save = Callable[[TrainState, TrainState | None, History], None]
+BeginStage = Callable[[TrainState, int, int], TrainState]
 
 DISPATCH_SECONDS = 0.5  # long enough that Python costs nothing, short enough for progress and Ctrl-C
 SAVE_SECONDS = 10.0
@@ -48,35 +49,48 @@ class Plan:
     """How long to train and when to save.
 
     Attributes:
-      epochs: at most.
+      epochs: at most, in each stage.
       steps_per_epoch: whole batches in the training set.
-      patience: stop after so many epochs without a better one; None never does.
+      patience: a stage ends after so many epochs without a better one; an entry a stage, the last for those after it;
+        empty: never.
+      stages: each starts from the best weights so far.
       target_accuracy: whose first reaching on the validation set is timed, 0 to 1.
+      target_loss: of training, penalty included; timed when the mean of the last `RECENT` steps has reached it.
       save_every: steps between two saves; None saves at the end of an epoch, every ten seconds at most.
     """
 
     epochs: int
     steps_per_epoch: int
-    patience: int | None = None
+    patience: tuple[int, ...] = ()
+    stages: int = 1
     target_accuracy: float | None = None
+    target_loss: float | None = None
     save_every: int | None = None
 
     def __post_init__(self):
         if self.steps_per_epoch < 1:
             raise InputError("the batch is larger than the training set: choose a smaller --batch-size")
-        for name in ("epochs", "patience", "save_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be 1 or more, got {value}")
+        for name in ("epochs", "patience", "stages", "save_every"):
+            values = getattr(self, name)
+            for value in values if isinstance(values, tuple) else [values]:
+                if value is not None and value < 1:
+                    raise InputError(f"{name} must be 1 or more, got {value}")
 
     @property
     def steps(self) -> int:
-        return self.epochs * self.steps_per_epoch
+        """At most, in all stages."""
+        return self.stages * self.epochs * self.steps_per_epoch
+
+    def stage_over(self, step: int, history: History) -> bool:
+        """True at the last step of a stage, or at the end of an epoch that used up its patience."""
+        patience = self.patience[: history.stage + 1][-1:]
+        impatient = bool(patience) and history.epochs_without_improvement() >= patience[0]
+        at_end = step - history.stage_step >= self.epochs * self.steps_per_epoch
+        return at_end or (impatient and step % self.steps_per_epoch == 0)
 
     def done(self, step: int, history: History) -> bool:
-        """True at the last step, or at the end of an epoch that used up the patience."""
-        impatient = self.patience is not None and history.epochs_without_improvement() >= self.patience
-        return step >= self.steps or (impatient and step % self.steps_per_epoch == 0)
+        """True at the end of the last stage."""
+        return history.stage == self.stages - 1 and self.stage_over(step, history)
 
     def room(self, step: int) -> int:
         """Steps that one dispatch may take: to the end of the epoch or to the next save."""
@@ -94,6 +108,7 @@ def fit(
     history: History | None = None,
     best: TrainState | None = None,
     save: Save = lambda state, best, history: None,
+    begin_stage: BeginStage = lambda best, stage, step: best,
     watcher: Watcher | None = None,
 ) -> tuple[TrainState, TrainState, History]:
     """Trains until the plan is done.
@@ -106,6 +121,7 @@ def fit(
       plan: see `Plan`.
       step, history, best: where an earlier sitting got to.
       save: called with the state, the best state and the history whenever they should be kept.
+      begin_stage: ``begin_stage(best, stage, step)`` gives the state from which a later stage starts.
       watcher: is told of progress.
 
     Returns:
@@ -119,10 +135,14 @@ def fit(
     saved_at = time.perf_counter()
     with deferred_interrupts() as interrupted:
         while not plan.done(step, history):
+            if plan.stage_over(step, history):
+                history.open_stage(step)
+                state = begin_stage(best, history.stage, step)
             count = min(_pace(history), plan.room(step))
             state, metrics, seconds = _timed(advance, state, step, count)
             _require_finite(metrics["loss"], step, history)
             history.add_dispatch(count, seconds, metrics)
+            history.note_target_loss(plan.target_loss)
             step += count
             if watcher:
                 watcher.on_dispatch(step, float(metrics["loss"][-1] / metrics["count"][-1]), count, seconds)

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxcnn.training.objective import Batch, Metrics
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import WHOLE, Batch, EvalStep, Metrics, Spread, TrainStep
+from jaxcnn.training.step import WHOLE, EvalStep, Spread, TrainStep
 
 
 class Feed(Protocol):
@@ -43,7 +44,7 @@ def many_train_steps(step: TrainStep, feed: Feed):
             state, metrics = step(state, feed.batch(data, order, state.step, spread), spread)
             return state, {name: filled[name].at[i].set(value) for name, value in metrics.items()}
 
-        empty = {name: jnp.zeros(feed.capacity) for name in ("loss", "correct", "count")}
+        empty = {name: jnp.zeros(feed.capacity) for name in step.metrics}
         return lax.fori_loop(0, count, body, (state, empty))
 
     return run
@@ -60,7 +61,7 @@ def whole_evaluation(evaluate: EvalStep, feed: Feed):
             batch = feed.evaluation_batch(data, i, count, spread)
             return jax.tree.map(jnp.add, total, evaluate(state, batch, spread))
 
-        zero = {name: jnp.zeros(()) for name in ("loss", "correct", "count")}
+        zero = {name: jnp.zeros(()) for name in evaluate.metrics}
         return lax.fori_loop(0, feed.evaluation_batches(count), body, zero)
 
     return run

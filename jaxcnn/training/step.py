@@ -11,13 +11,13 @@ import optax
 from flax import nnx
 from jax import Array, lax
 
+from jaxcnn.training.objective import Batch, Metrics, classification, mask_of, weight_decay
 from jaxcnn.training.precision import Precision, all_finite, cast, next_scale
 from jaxcnn.training.precision import precision as precision_named
 from jaxcnn.training.state import TrainState
 
-Batch = dict[str, Array]
-Metrics = dict[str, Array]
 Prepare = Callable[[Array, Array | None], Array]
+Sums = Callable[[Any, Batch], Metrics]
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,27 @@ class Network:
       graphdef: the network's structure, from `nnx.split`.
       precision: see `precision.Precision`.
       prepare: ``prepare(images, keys)`` inside the compiled step: normalisation, and augmentation when keys are given.
+      sums: ``sums(outputs, batch)`` to ``loss``, which is minimised, ``correct`` and ``count``.
+      trained: the layers that are trained, where not all are; the others run as in evaluation.
     """
 
     graphdef: nnx.GraphDef
     precision: Precision
     prepare: Prepare = unit_scale
+    sums: Sums = classification
+    trained: tuple[str, ...] = ()
 
-    def apply(self, params, model_state, images, *, train: bool, axis_name: str | None):
-        """Prepared images ``f32[N, H, W, C]`` to logits ``f32[N, classes]`` and the network's next state."""
+    def apply(self, params, frozen, model_state, images, *, train: bool, axis_name: str | None):
+        """Prepared images ``f32[N, H, W, C]`` to the network's outputs, in float32, and its next state."""
         dtype = self.precision.compute
-        model = nnx.merge(self.graphdef, cast(params, dtype), model_state, copy=True)
-        model.train() if train else model.eval()
+        model = nnx.merge(self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True)
+        model.eval()
+        if train:
+            for part in [getattr(model, name) for name in self.trained] or [model]:
+                part.train()
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
-        logits = model(images.astype(dtype)).astype(jnp.float32)
-        return logits, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
+        outputs = cast(model(images.astype(dtype)), jnp.float32)
+        return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
 
 
 @dataclass(frozen=True)
@@ -74,12 +81,13 @@ class EvalStep:
     """``step(state, batch) -> metrics``, without a change of state."""
 
     network: Network
+    metrics = ("loss", "correct", "count")
 
     def __call__(self, state: TrainState, batch: Batch, spread: Spread = WHOLE) -> Metrics:
         """Masked sums over the global batch, to be added over batches and divided at the end (`means`).
 
         Args:
-          state: the current state.
+          state: the current state; its moving average is used where it has one.
           batch: ``image`` u8 or f32 ``[N, H, W, C]``, ``label`` ``i32[N]``, and where some rows only fill up the batch
             ``mask`` ``f32[N]``, 0 for those.
           spread: given by the strategy.
@@ -87,9 +95,13 @@ class EvalStep:
         Returns:
           ``loss``, ``correct`` and ``count``, each ``f32[]``.
         """
-        images = self.network.prepare(batch["image"], None)
-        logits, _ = self.network.apply(state.params, state.model_state, images, train=False, axis_name=None)
-        return spread.total(sums(logits, batch))
+        return spread.total(self.network.sums(self.outputs(state, batch["image"]), batch))
+
+    def outputs(self, state: TrainState, images: Array) -> Array:
+        """What the network makes of images ``[N, H, W, C]``: logits ``f32[N, classes]``."""
+        params = state.average or state.params
+        prepared = self.network.prepare(images, None)
+        return self.network.apply(params, state.frozen, state.model_state, prepared, train=False, axis_name=None)[0]
 
 
 @dataclass(frozen=True)
@@ -99,34 +111,60 @@ class TrainStep:
     Attributes:
       network: see `Network`.
       optimizer: an `optax` transformation.
+      penalty: ``penalty(params)``, a term of the loss that does not hang on the batch.
+      moving_average: decay of the averaged weights, 0 for none.
     """
 
     network: Network
     optimizer: optax.GradientTransformation
+    penalty: Callable[[Any], Array] | None = None
+    moving_average: float = 0.0
 
     @property
     def evaluation(self) -> EvalStep:
         """The evaluation step of the same network."""
         return EvalStep(self.network)
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what a step returns."""
+        return (*EvalStep.metrics, "penalty") if self.penalty else EvalStep.metrics
+
     def __call__(self, state: TrainState, batch: Batch, spread: Spread = WHOLE) -> tuple[TrainState, Metrics]:
-        """One step; arguments and metrics as in `EvalStep`, the metrics those of training mode before the update."""
-        keys = _example_keys(jax.random.fold_in(state.key, state.step), len(batch["label"]), spread.axis_name)
+        """One step; arguments and metrics as in `EvalStep`, the metrics those of training mode before the update.
+
+        Where there is a penalty it is a metric of its own, ``penalty``.
+        """
+        keys = _example_keys(jax.random.fold_in(state.key, state.step), len(batch["image"]), spread.axis_name)
         images = self.network.prepare(batch["image"], keys)
-        examples = spread.total(jnp.sum(_mask(batch)))
+        examples = spread.total(jnp.sum(mask_of(batch)))
 
         def scaled_loss(params):
-            logits, model_state = self.network.apply(params, state.model_state, images, train=True, axis_name=spread.axis_name)
-            metrics = sums(logits, batch)
-            return metrics["loss"] / examples * state.loss_scale, (metrics, model_state)
+            outputs, model_state = self.network.apply(
+                params, state.frozen, state.model_state, images, train=True, axis_name=spread.axis_name
+            )
+            metrics = self.network.sums(outputs, batch)
+            total = metrics["loss"]
+            if self.penalty:
+                metrics["penalty"] = self.penalty(params) * metrics["count"]
+                total += metrics["penalty"]
+            return total / examples * state.loss_scale, (metrics, model_state)
 
         grads, (metrics, model_state) = jax.grad(scaled_loss, has_aux=True)(state.params)
         grads = jax.tree.map(lambda g: g / state.loss_scale, spread.total(grads))
         return self._update(state, grads, model_state), spread.total(metrics)
 
+    def restart(self, state: TrainState, *, step: int, rate: float) -> TrainState:
+        """The state at the beginning of a stage: its weights, a new optimiser, another factor of the learning rate."""
+        opt_state = self.optimizer.init(state.params)
+        return state.replace(step=jnp.int32(step), rate=jnp.float32(rate), opt_state=opt_state)
+
     def _update(self, state: TrainState, grads, model_state) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        changed = {"params": optax.apply_updates(state.params, updates), "opt_state": opt_state, "model_state": model_state}
+        updates = jax.tree.map(lambda update: state.rate * update, updates)
+        params = optax.apply_updates(state.params, updates)
+        average = _moved(state.average, params, self.moving_average, state.step) if self.moving_average else state.average
+        changed = {"params": params, "average": average, "opt_state": opt_state, "model_state": model_state}
         if self.network.precision.scales_loss:  # a step whose gradients overflowed changes nothing but the scale
             finite = all_finite(grads)
             before = {name: getattr(state, name) for name in changed}
@@ -136,6 +174,12 @@ class TrainStep:
         return state.replace(step=state.step + 1, **changed)
 
 
+def _moved(average, params, decay: float, step: Array):
+    """The moving average after a step, of fewer steps at the beginning, as TensorFlow's `ExponentialMovingAverage`."""
+    decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
+    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+
+
 def create(
     model: nnx.Module,
     optimizer: optax.GradientTransformation,
@@ -143,6 +187,11 @@ def create(
     seed: int = 0,
     precision: str = "float32",
     prepare: Prepare = unit_scale,
+    sums: Sums = classification,
+    decay: float = 0.0,
+    decayed: tuple[str, ...] = (),
+    moving_average: float = 0.0,
+    trained: tuple[str, ...] = (),
 ) -> tuple[TrainState, TrainStep]:
     """A module and an optimiser to a train state and the step that advances it.
 
@@ -152,6 +201,11 @@ def create(
       seed: of augmentation.
       precision: ``float32``, ``bfloat16`` or ``float16``.
       prepare: see `Network`.
+      sums: what is minimised and counted; classification if not given.
+      decay: of the weights, see `objective.weight_decay`.
+      decayed: the layers it holds for; all if empty.
+      moving_average: decay of the averaged weights that evaluation uses, 0 for none.
+      trained: names of the layers to train; all if empty. The others stay as they are.
 
     Returns:
       The state and a `TrainStep`; ``step.evaluation`` is its evaluation.
@@ -167,41 +221,25 @@ def create(
     4
     """
     policy = precision_named(precision)
-    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+    trainable = nnx.All(nnx.Param, lambda path, _: not trained or path[0] in trained)
+    graphdef, params, frozen, rest = nnx.split(model, trainable, nnx.Param, ...)
     params = nnx.to_pure_dict(params)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
+        frozen=nnx.to_pure_dict(frozen),
+        average=params if moving_average else {},
         model_state=nnx.to_pure_dict(rest),
         opt_state=optimizer.init(params),
         key=jax.random.key(seed),
+        rate=jnp.float32(1),
         loss_scale=jnp.float32(policy.initial_scale),
         finite_steps=jnp.zeros((), jnp.int32),
     )
+    penalty = functools.partial(weight_decay, factor=decay, layers=decayed) if decay else None
+    step = TrainStep(Network(graphdef, policy, prepare, sums, trained), optimizer, penalty, moving_average)
     # A copy: the step donates its state, and the caller's module must keep its weights.
-    return jax.tree.map(jnp.copy, state), TrainStep(Network(graphdef, policy, prepare), optimizer)
-
-
-def sums(logits: Array, batch: Batch) -> Metrics:
-    """Cross-entropy in nats, correct answers and examples, summed over the rows that `batch` does not mask."""
-    mask, labels = _mask(batch), batch["label"]
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    correct = jnp.argmax(logits, axis=-1) == labels
-    return {"loss": jnp.sum(losses * mask), "correct": jnp.sum(correct * mask), "count": jnp.sum(mask)}
-
-
-def means(metrics: Metrics) -> dict[str, float]:
-    """Mean loss in nats and accuracy, 0 to 1, from summed metrics.
-
-    >>> means({"loss": jnp.float32(3), "correct": jnp.float32(1), "count": jnp.float32(4)})
-    {'loss': 0.75, 'accuracy': 0.25}
-    """
-    count = float(metrics["count"])
-    return {"loss": float(metrics["loss"]) / count, "accuracy": float(metrics["correct"]) / count}
-
-
-def _mask(batch: Batch) -> Array:
-    return batch["mask"] if "mask" in batch else jnp.ones(batch["label"].shape, jnp.float32)
+    return jax.tree.map(jnp.copy, state), step
 
 
 def _example_keys(key: Array, rows: int, axis_name: str | None) -> Array:
