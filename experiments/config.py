@@ -4,12 +4,15 @@ import contextlib
 import dataclasses
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from jaxcnn.errors import InputError
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
@@ -32,19 +35,30 @@ class RunConfig:
     precision: str = "float32"
     """float32, bfloat16, or float16 with loss scaling."""
     batch_size: int | None = None
-    """Images in a step, over all devices together; the data set's own default if not given."""
+    """Images in a step, over all devices together; the recipe's or the data set's own default if not given."""
     epochs: int | None = None
-    """Passes over the training set; the data set's own default if not given."""
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """adam, or sgd with momentum 0.9."""
-    learning_rate: float = 2e-3
+    """Passes over the training set, in each stage; the recipe's or the data set's own default if not given."""
+    optimizer: str | None = None
+    """sgd, momentum, nesterov, adam, rmsprop or rmsprop_1 (its epsilon is 1). Not given, this and all that follows up to
+    `resize` is as the network's published recipe has it."""
+    learning_rate: float | None = None
     """At the start."""
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """How the learning rate goes on: down to zero in a half cosine, or as it is."""
-    normalise: Literal["standard", "unit"] = "standard"
-    """Pixels to mean 0 and variance 1 of the training set, channel by channel, or to 0 … 1."""
+    schedule: str | None = None
+    """How the learning rate goes on: constant, cosine, poly:POWER, step:EPOCHS:FACTOR, milestones:SHARE,SHARE:FACTOR."""
+    weight_decay: float | None = None
+    """Factor of half the squared norm of the weights, added to the loss."""
+    moving_average: float | None = None
+    """Decay of the averaged weights that are evaluated; 0 for none."""
+    stages: tuple[float, ...] | None = None
+    """Factors of the learning rate, one a stage; each stage starts from the best weights so far."""
+    patience: tuple[int, ...] | None = None
+    """Epochs without a better one after which a stage ends; one for each stage or one for all."""
+    normalise: Literal["standard", "unit", "image"] | None = None
+    """Pixels to mean 0 and variance 1 of the training set, channel by channel; to 0 … 1; or to those of each image."""
     augment: str | None = None
-    """Random changes of the training images, by commas: shift, flip, or none; the data set's own default if not given."""
+    """Random changes of the training images, by commas: shift, flip, crop, affine, …, or none; `--list` has them all."""
+    resize: int | None = None
+    """Side to which images are brought before a part of --image-size is cut out of them."""
     image_size: int | None = None
     """Side of the images that the network gets; its published size if not given."""
     pipeline: Literal["auto", "resident", "streamed"] = "auto"
@@ -57,10 +71,14 @@ class RunConfig:
     """Go on without the files of a folder that cannot be read."""
     validation: float = 0.1
     """Share of the training set held out to choose the best epoch by."""
-    patience: int | None = None
-    """Stop after so many epochs without a better one."""
     target_accuracy: float | None = 0.95
     """Validation accuracy whose first reaching is timed."""
+    target_loss: float | None = None
+    """Training loss, weight decay included, whose first reaching is timed."""
+    init_from: str | None = None
+    """Start from these weights: a checkpoint folder, a Darknet .weights file, or PyTorch's in a .safetensors file."""
+    freeze: bool = False
+    """Train the last layer only."""
     seed: int = 0
     """Of weights, order, dropout and augmentation."""
     save_every: int | None = None
@@ -73,20 +91,23 @@ class RunConfig:
     """Show studies, models, data sets and strategies, and end."""
 
     def __post_init__(self):
-        for name in ("batch_size", "epochs", "image_size", "patience", "save_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')}={value}: must be 1 or more")
-        if self.workers < 0:
-            raise InputError(f"--workers={self.workers}: must be 0 or more")
-        if not 0 <= self.seed < 2**31:
-            raise InputError(f"--seed={self.seed}: must be from 0 to {2**31 - 1}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"--learning-rate={self.learning_rate}: must be a positive number")
-        if not 0 < self.validation < 1:
-            raise InputError(f"--validation={self.validation}: must lie between 0 and 1")
-        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
-            raise InputError(f"--target-accuracy={self.target_accuracy}: must lie between 0 and 1")
+        for name in ("batch_size", "epochs", "image_size", "resize", "patience", "save_every"):
+            self._require(name, lambda value: value >= 1, "must be 1 or more")
+        for name in ("learning_rate", "stages", "target_loss"):
+            self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
+        self._require("weight_decay", lambda value: 0 <= value < float("inf"), "must be 0 or a positive number")
+        self._require("moving_average", lambda value: 0 <= value < 1, "must be 0 or lie between 0 and 1")
+        self._require("workers", lambda value: value >= 0, "must be 0 or more")
+        self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
+        self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
+        self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
+
+    def _require(self, name: str, holds: Callable[[float], bool], rule: str) -> None:
+        """Raises `InputError` unless the rule holds for the option's value, or for each of its values."""
+        found = getattr(self, name)
+        for value in found if isinstance(found, tuple) else (found,):
+            if value is not None and not holds(value):
+                raise InputError(f"--{name.replace('_', '-')}={value}: {rule}")
 
     @property
     def augmentations(self) -> tuple[str, ...]:
@@ -97,6 +118,10 @@ class RunConfig:
     def replace(self, **changes) -> "RunConfig":
         return dataclasses.replace(self, **changes)
 
+    def filled_in(self, defaults: dict[str, Any]) -> "RunConfig":
+        """With these values where none was given."""
+        return self.replace(**{name: value for name, value in defaults.items() if getattr(self, name) is None})
+
     def case_settings(self) -> dict[str, str | int | float | bool | None]:
         """What makes this case another than the next: all but where things lie and how they are shown."""
         elsewhere = {"device", "study", "data_dir", "results", "force", "list", "save_every", "workers", "skip_bad_images"}
@@ -104,16 +129,21 @@ class RunConfig:
 
 
 def parse(arguments: list[str] | None = None) -> RunConfig:
-    """The command line to a `RunConfig`.
+    """The command line of `experiments.run` to a `RunConfig`; raises `InputError`."""
+    return parse_as(RunConfig, "experiments.run", arguments)
+
+
+def parse_as(options: type[Options], program: str, arguments: list[str] | None) -> Options:
+    """A command line to a dataclass of its options.
 
     Raises:
       InputError: tyro's complaint, which comes as a box of several lines, in one.
     """
-    config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[RunConfig]]
+    config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[options]]
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            return tyro.cli(Annotated[config, tyro.conf.arg(name="")], args=arguments, prog="python -m experiments.run")
+            return tyro.cli(Annotated[config, tyro.conf.arg(name="")], args=arguments, prog=f"python -m {program}")
     except SystemExit as end:
         if end.code != 2:  # --help
             raise

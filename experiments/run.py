@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from experiments.config import RunConfig, parse
@@ -14,7 +15,12 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the study asked for.
+    """Runs the study asked for; returns an exit code of `concluded`."""
+    return concluded(lambda console: _run(parse(arguments), console))
+
+
+def concluded(command: Callable[["Console"], int]) -> int:
+    """Runs a command of this package and turns what becomes of it into an exit code.
 
     Returns:
       0; 1 where a case failed; 2 for input that cannot be used; 130 after Ctrl-C.
@@ -23,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
-        return _run(parse(arguments), console)
+        return command(console)
     except InputError as error:
         print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return BAD_INPUT

@@ -12,9 +12,13 @@ ALLOWED = {
     "jaxcnn.ops": set(),
     "jaxcnn.models": {"jaxcnn.ops"},
     "jaxcnn.data": set(),
+    "jaxcnn.detection": set(),
+    "jaxcnn.weights": set(),
     "jaxcnn.training": set(),
     "jaxcnn.parallel": {"jaxcnn.training"},
-    "experiments": {"jaxcnn", "jaxcnn.models", "jaxcnn.data", "jaxcnn.training", "jaxcnn.parallel"},
+    "experiments": {
+        "jaxcnn", "jaxcnn.models", "jaxcnn.data", "jaxcnn.training", "jaxcnn.parallel", "jaxcnn.detection", "jaxcnn.weights"
+    },
 }
 FILES = sorted(path for package in ("jaxcnn", "experiments") for path in (ROOT / package).rglob("*.py"))
 

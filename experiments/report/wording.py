@@ -3,7 +3,7 @@
 from experiments.records import METRICS, Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-_COUNTS = ("parameters", "steps", "epochs")
+_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss")
 
 
 def readable(name: str, value: float | None) -> str:

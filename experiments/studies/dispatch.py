@@ -25,12 +25,12 @@ def measure(config: RunConfig, context: Context) -> Measured:
     `training.fit` with the resident pipeline: order, gathering, normalisation, metrics, checks and all.
     """
     case = open_case(config, context)
-    batches = TrainBatches(pipelines.fitted(case.splits.train, case.shape), config.batch_size, config.seed)
+    batches = TrainBatches(pipelines.fitted(case.splits.train, case.inputs.stored_shape), config.batch_size, config.seed)
     placed = [case.strategy.place_batch(batches[step]) for step in range(case.plan.steps_per_epoch)]
     step = case.strategy.compile(case.step)
     pipeline = pipelines.build(
         "resident", case.strategy, case.step, case.strategy.place(case.state), case.splits,
-        shape=case.shape, batch_size=config.batch_size, seed=config.seed,
+        shape=case.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
     )  # fmt: skip
     plan = training.Plan(1, case.plan.steps_per_epoch)
 

@@ -8,7 +8,9 @@ from etils import epath
 from rich.console import Console
 
 from experiments.config import RunConfig
+from jaxcnn import parallel, training
 from jaxcnn.backend import Backend
+from jaxcnn.errors import require_known
 
 
 @dataclass(frozen=True)
@@ -49,3 +51,15 @@ class Study:
     about: str
     measure: Callable[[RunConfig, Context], Measured]
     resolve: Callable[[RunConfig, Backend], RunConfig]
+
+
+def placed(config: RunConfig, backend: Backend) -> RunConfig:
+    """The configuration with its strategy chosen: `auto` is jit on one device and data on several.
+
+    Raises:
+      InputError: an unknown precision or strategy, or a batch that does not divide among the devices.
+    """
+    strategy = config.strategy if config.strategy != "auto" else "jit" if len(backend.devices) == 1 else "data"
+    require_known("precision", config.precision, training.PRECISIONS)
+    parallel.strategy(strategy, backend.devices).check_batch_size(config.batch_size)
+    return config.replace(strategy=strategy)

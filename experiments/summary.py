@@ -1,0 +1,54 @@
+"""A network's table: ``python -m experiments.summary --model=darknet19``."""
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from experiments.config import parse_as
+from experiments.run import concluded
+from jaxcnn.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class SummaryConfig:
+    """Prints a network layer by layer: output shape, parameters, FLOPs of one image forward."""
+
+    model: str = "lenet5"
+    """The network; mlp:4096 is an MLP of that width. `python -m experiments.run --list` names them all."""
+    image_size: int | None = None
+    """Side of the images; the published one if not given."""
+    num_classes: int | None = None
+    """The published number if not given."""
+
+    def __post_init__(self):
+        for name, value in (("image-size", self.image_size), ("num-classes", self.num_classes)):
+            if value is not None and value < 1:
+                raise InputError(f"--{name}={value}: must be 1 or more")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the table; the exit codes are those of `experiments.run`."""
+    return concluded(lambda console: _summarise(parse_as(SummaryConfig, "experiments.summary", arguments), console))
+
+
+def _summarise(config: SummaryConfig, console: "Console") -> int:
+    from flax import nnx
+
+    from experiments.measure.layers import layer_rows
+    from experiments.report.terminal import print_layers
+    from jaxcnn import backend, models
+
+    backend.select("cpu")
+    row = models.spec(config.model)
+    height, width, channels = row.input_shape
+    shape = (config.image_size or height, config.image_size or width, channels)
+    model = nnx.eval_shape(lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape))
+    print_layers(console, f"{config.model}, {'×'.join(map(str, shape))}: {row.source}", layer_rows(model, shape))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
