@@ -120,14 +120,79 @@ def test_ctrl_c_waits_for_the_dispatch_saves_and_says_the_step():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+def counted(steps: int) -> dict[str, np.ndarray]:
+    return {"loss": np.ones(steps), "count": np.ones(steps)}
+
+
+def test_a_stage_starts_from_the_best_and_the_last_one_ends_the_run():
+    begun = []
+
+    def begin_stage(best, stage, step):
+        begun.append((int(best), stage, step))
+        return jnp.int32(1000 * stage)
+
+    plan = training.Plan(epochs=4, steps_per_epoch=2, patience=(2, 1), stages=3)
+    # first stage: epoch 2 is the best, epochs 3 and 4 use up the patience; then one epoch without a better one is enough
+    state, best, history = fit(plan, 0.5, 0.75, 0.6, 0.7, 0.7, 0.9, 0.8, begin_stage=begin_stage)
+    assert begun == [(4, 1, 8), (4, 2, 10)]
+    assert [entry["stage"] for entry in history.epochs] == [1, 1, 1, 1, 2, 3, 3]
+    assert (int(best), int(state)) == (2002, 2004)
+    assert history.best["epoch"] == 6
+
+
+def test_a_stage_ends_after_its_epochs_without_patience():
+    plan = training.Plan(epochs=1, steps_per_epoch=3, stages=2)
+    assert plan.steps == 6
+    _, _, history = fit(plan, 0.5, 0.6)
+    assert [(entry["stage"], entry["step"]) for entry in history.epochs] == [(1, 3), (2, 6)]
+
+
+def test_a_run_resumed_between_two_stages_begins_the_next():
+    plan = training.Plan(epochs=1, steps_per_epoch=2, stages=2, save_every=2)
+    kept, begun = {}, []
+
+    def save(state, best, history):
+        kept.setdefault(int(state), (state, best, History.from_json(history.to_json())))
+
+    def begin_stage(best, stage, step):
+        begun.append((int(best), stage, step))
+        return best
+
+    fit(plan, 0.5, 0.6, save=save, begin_stage=begin_stage)
+    first = kept[2]
+    training.fit(first[0], advance, evaluations(0.6), plan, step=2, history=first[2], best=first[1], begin_stage=begin_stage)
+    assert begun == [(2, 1, 2)] * 2
+
+
+def test_the_target_loss_is_that_of_the_last_hundred_steps():
+    """Losses 1, 1/2, 1/3, …: the sum of a hundred of them first is at most 2 over steps 17 to 116, H116 - H16 = 1.954."""
+    harmonic = np.cumsum(1 / np.arange(1, 1001))
+    first = next(step for step in range(100, 1000) if harmonic[step - 1] - (harmonic[step - 101] if step > 100 else 0) <= 2.0)
+
+    plan = training.Plan(epochs=1, steps_per_epoch=1000, target_loss=0.02, save_every=1)
+    _, _, history = fit(plan, 0.5)
+    assert history.target_loss_step == first == 116
+    _, _, history = fit(training.Plan(epochs=1, steps_per_epoch=1000, target_loss=1e-9), 0.5)
+    assert history.target_loss_step is history.target_loss_seconds is None
+
+
+def test_the_penalty_belongs_to_the_target_loss():
+    history = History()
+    history.add_dispatch(100, 3.0, counted(100) | {"penalty": np.full(100, 0.5)})
+    history.note_target_loss(1.4)
+    assert history.target_loss_seconds is None
+    history.note_target_loss(1.5)
+    assert history.target_loss_seconds == 3.0
+
+
 def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
     history = History()
     assert loop._pace(history) == 1
-    history.add_dispatch(1, 0.01, {"loss": np.ones(1)})
+    history.add_dispatch(1, 0.01, counted(1))
     assert loop._pace(history) == 8
-    history.add_dispatch(8, 0.08, {"loss": np.ones(8)})
+    history.add_dispatch(8, 0.08, counted(8))
     assert loop._pace(history) == 50
-    history.add_dispatch(2, 60.0, {"loss": np.ones(2)})
+    history.add_dispatch(2, 60.0, counted(2))
     assert loop._pace(history) == 1
     plan = training.Plan(epochs=2, steps_per_epoch=20, save_every=7)
     assert [plan.room(step) for step in (0, 5, 7, 14, 20, 39)] == [7, 2, 7, 6, 1, 1]
@@ -136,6 +201,6 @@ def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
 @pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", (0,)), ("save_every", -1), ("steps_per_epoch", 0)])
 def test_bad_plans_are_refused(name, value):
     with pytest.raises(
-        InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got {value}"
+        InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got"
     ):
         training.Plan(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))

@@ -43,6 +43,17 @@ def print_layers(console: Console, title: str, rows: Sequence[LayerRow]) -> None
     )
 
 
+def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    """What a network sees in a picture: a percentage, a class and perhaps a box a row."""
+    console.print(f"\n{title}", markup=False, highlight=False, soft_wrap=True)
+    table = Table(box=None)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "class" else "right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table if rows else "  nothing")
+
+
 def print_choices(console: Console) -> None:
     """What the command line can choose from."""
     from experiments.studies import STUDIES

@@ -33,8 +33,8 @@ class Conv(nnx.Conv):
         self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, **options
     ):
         sides = _pair(kernel)
-        around = [(side // 2, side // 2) for side in sides] if padding is None else padding
-        around = [(padding, padding)] * 2 if isinstance(padding, int) else around
+        around = tuple((side // 2, side // 2) for side in sides) if padding is None else padding
+        around = ((padding, padding),) * 2 if isinstance(padding, int) else around
         super().__init__(
             inputs, outputs, sides, strides, padding=around, conv_general_dilated=ops.conv_general_dilated, **options
         )
