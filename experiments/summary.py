@@ -9,7 +9,11 @@ from experiments.run import concluded
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
+
+    from experiments.measure.layers import LayerRow
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,6 @@ def _summarise(config: SummaryConfig, console: "Console") -> int:
     from flax import nnx
 
     from experiments.measure.layers import layer_rows
-    from experiments.report.terminal import print_layers
     from jaxcnn import backend, models
 
     backend.select("cpu")
@@ -46,8 +49,27 @@ def _summarise(config: SummaryConfig, console: "Console") -> int:
     height, width, channels = row.input_shape
     shape = (config.image_size or height, config.image_size or width, channels)
     model = nnx.eval_shape(lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape))
-    print_layers(console, f"{config.model}, {'×'.join(map(str, shape))}: {row.source}", layer_rows(model, shape))
+    _print_layers(console, f"{config.model}, {'×'.join(map(str, shape))}: {row.source}", layer_rows(model, shape))
     return 0
+
+
+def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") -> None:
+    """A network's layers, as Keras's and Darknet's tables have them."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for heading in ("", "layer", "what", "output", "parameters", "MFLOP"):
+        table.add_column(heading, justify="left" if heading in ("layer", "what") else "right", no_wrap=True)
+    for number, row in enumerate(rows):
+        held = row.trainable + row.non_trainable
+        shape, flops = "×".join(map(str, row.output_shape)), f"{row.flops / 1e6:,.3f}" if row.flops else ""
+        table.add_row(str(number), row.name, row.kind, shape, f"{held:,}" if held else "", flops)
+    console.print(table)
+    trainable, other, flops = (sum(getattr(row, name) for row in rows) for name in ("trainable", "non_trainable", "flops"))
+    console.print(
+        f"parameters {trainable + other:,}: {trainable:,} trainable, {other:,} not; forward {flops / 1e9:,.4f} GFLOP an image",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":

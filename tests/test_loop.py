@@ -200,7 +200,5 @@ def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 0), ("patience", (0,)), ("save_every", -1), ("steps_per_epoch", 0)])
 def test_bad_plans_are_refused(name, value):
-    with pytest.raises(
-        InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got"
-    ):
+    with pytest.raises(InputError, match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got"):
         training.Plan(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))

@@ -108,7 +108,7 @@ def test_a_resnet_starts_from_pytorchs_file(tmp_path, two_classes):
 
 
 def torch_shapes(model: nnx.Module) -> dict[str, tuple[int, ...]]:
-    """torchvision's names and shapes, from its naming rule."""
+    """Torchvision's names and shapes, from its naming rule."""
     shapes = {"conv1.weight": (64, 3, 7, 7), "fc.weight": (1000, 512), "fc.bias": (1000,)} | norm("bn1", 64)
     inputs = 64
     for stage, width in enumerate((64, 128, 256, 512), 1):

@@ -17,7 +17,13 @@ ALLOWED = {
     "jaxcnn.training": set(),
     "jaxcnn.parallel": {"jaxcnn.training"},
     "experiments": {
-        "jaxcnn", "jaxcnn.models", "jaxcnn.data", "jaxcnn.training", "jaxcnn.parallel", "jaxcnn.detection", "jaxcnn.weights"
+        "jaxcnn",
+        "jaxcnn.models",
+        "jaxcnn.data",
+        "jaxcnn.training",
+        "jaxcnn.parallel",
+        "jaxcnn.detection",
+        "jaxcnn.weights",
     },
 }
 FILES = sorted(path for package in ("jaxcnn", "experiments") for path in (ROOT / package).rglob("*.py"))

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.measure.layers import LayerRow
 from experiments.records import METRICS, Record
 from experiments.report.wording import accelerator_label, case_label, readable
 
@@ -24,23 +23,6 @@ def print_record(console: Console, record: Record) -> None:
         if name in record.metrics:
             table.add_row(name, readable(name, record.metrics[name]), metric.about)
     console.print(table)
-
-
-def print_layers(console: Console, title: str, rows: Sequence[LayerRow]) -> None:
-    """A network's layers, as Keras's and Darknet's tables have them."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("", "layer", "what", "output", "parameters", "MFLOP"):
-        table.add_column(heading, justify="left" if heading in ("layer", "what") else "right", no_wrap=True)
-    for number, row in enumerate(rows):
-        held = row.trainable + row.non_trainable
-        shape, flops = "×".join(map(str, row.output_shape)), f"{row.flops / 1e6:,.3f}" if row.flops else ""
-        table.add_row(str(number), row.name, row.kind, shape, f"{held:,}" if held else "", flops)
-    console.print(table)
-    trainable, other, flops = (sum(getattr(row, name) for row in rows) for name in ("trainable", "non_trainable", "flops"))
-    console.print(
-        f"parameters {trainable + other:,}: {trainable:,} trainable, {other:,} not; forward {flops / 1e9:,.4f} GFLOP an image",
-        highlight=False,
-    )
 
 
 def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

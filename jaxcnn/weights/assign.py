@@ -71,8 +71,8 @@ def _require_fit(required: dict[str, Shape], weights: Weights, surplus: list[str
     ]
     if problems:
         raise InputError(
-            f"the weights do not fit the network: {'; '.join(problems)}. --init-from PATH takes weights of the same --model "
-            "for images of the same size; its last layer alone may be for other classes, and is then drawn anew"
+            f"the weights do not fit the network: {'; '.join(problems)}. They must be of the same --model, for "
+            "images of the same size; with --init-from the last layer alone may be for other classes, and is then drawn anew"
         )
 
 

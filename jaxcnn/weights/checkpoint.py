@@ -25,7 +25,7 @@ def weights_of(folder: epath.PathLike) -> Weights:
       InputError: the folder is no checkpoint, or is damaged.
     """
     identity_of(folder)
-    path = _newest(epath.Path(folder))
+    path = _newest(epath.Path(folder).expanduser().resolve())
     try:
         state = _read(path)
     except Exception as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
@@ -43,7 +43,7 @@ def identity_of(folder: epath.PathLike) -> dict[str, Any]:
     Raises:
       InputError: the folder is no checkpoint, or is damaged.
     """
-    path = epath.Path(folder) / _IDENTITY
+    path = epath.Path(folder).expanduser() / _IDENTITY
     if not path.exists():
         raise InputError(
             f"{folder} is no checkpoint: it has no {_IDENTITY}; give the folder that holds it, with the sub-folders last and best"
