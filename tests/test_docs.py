@@ -1,7 +1,8 @@
 """Every command and every example of the documents is run.
 
 A fence says how: ``sh`` must succeed, ``sh slow`` too but among the slow tests, ``sh gpu`` and ``sh tpu`` succeed or
-refuse with exit code 2 where there is no such device. Installation is run by ``.ci/run``, to the letter, and left out here.
+refuse with exit code 2 where there is no such device, ``sh show`` needs a file or minutes that a test does not have: its options
+are checked, nothing is run. Installation is run by ``.ci/run``, to the letter, and left out here.
 """
 
 import os
@@ -30,12 +31,21 @@ def commands() -> list:
     for name, word, text in blocks("sh"):
         for line in text.strip().splitlines():
             for command in line.split(" && "):
-                if any(part in command for part in INSTALLS) or "pytest" in command or ".ci/run" in command:
+                if word == "show" or any(part in command for part in INSTALLS) or "pytest" in command or ".ci/run" in command:
                     continue  # run by .ci/run
                 cases.append(
                     pytest.param(command, word, id=f"{name}: {command}", marks=[pytest.mark.slow] if word == "slow" else [])
                 )
     return cases
+
+
+@pytest.mark.parametrize("command", [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()])
+def test_commands_that_are_only_shown_have_options_that_exist(command):
+    from experiments.config import RunConfig, parse_as
+    from experiments.predict import PredictConfig
+
+    _, _, module, *arguments = shlex.split(command)
+    parse_as({"experiments.run": RunConfig, "experiments.predict": PredictConfig}[module], module, arguments)
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:

@@ -100,8 +100,8 @@ def test_what_does_not_fit_is_refused_and_nothing_is_assigned(new_head):
         weights.assign(model, given, new_head=new_head)
     assert str(error.value) == (
         "the weights do not fit the network: 1 missing: blocks.layers.0.bias; 1 unknown: blocks.layers.9.bias; "
-        "1 of another shape: blocks.layers.0.kernel is 5×5×1×2 there, 3×3×1×2 here. --init-from PATH takes weights of the same "
-        "--model for images of the same size; its last layer alone may be for other classes, and is then drawn anew"
+        "1 of another shape: blocks.layers.0.kernel is 5×5×1×2 there, 3×3×1×2 here. They must be of the same --model, "
+        "for images of the same size; with --init-from the last layer alone may be for other classes, and is then drawn anew"
     )
     assert all(np.array_equal(array, before[name]) for name, array in held(model).items())
 
