@@ -22,7 +22,7 @@ def trained_state(model: str = "mlp:8", steps: int = 3) -> training.TrainState:
 
 def a_history() -> History:
     history = History()
-    history.add_dispatch(2, 0.1 + 0.2, {"loss": np.array([1.0, 1 / 3])})
+    history.add_dispatch(2, 0.1 + 0.2, {"loss": np.array([1.0, 1 / 3]), "count": np.ones(2)})
     history.close_epoch(2, {"loss": 2 / 3, "accuracy": 0.1}, {"loss": 0.7, "accuracy": 0.2}, 0.01)
     return history
 
