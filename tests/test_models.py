@@ -132,7 +132,7 @@ def test_shapes_along_the_way_are_the_papers(name, shapes):
 SMALL = {
     "cats_vs_dogs": 72, "darknet19": 64, "alexnet": 67, "vgg11": 32, "vgg16": 32, "vgg19": 32, "googlenet": 48,
     "googlenet_aux": 80, "resnet18": 48, "resnet34": 48, "resnet50": 48, "resnet101": 48, "resnet152": 48,
-    "inception_v4": 80, "inception_resnet_v2": 80, "yolov2": 64,
+    "inception_v4": 112, "inception_resnet_v2": 80, "yolov2": 64,
 }  # fmt: skip
 RANDOM_IN_TRAINING = {name for name in models.MODELS if name not in ("logistic", "lenet_like", "mnist_cnn", "cifar_tutorial")} - {
     "lenet5", "lenet5_rbf",
@@ -243,17 +243,19 @@ def assert_same_on_eight_devices(network: Tried, devices, grads, metrics, statis
     others = network.step(quick(parallel.strategy("data", devices)))
     rounding = ROUNDING.get(network.name, 0.01)
     assert others[1]["loss"] == pytest.approx(metrics["loss"], rel=rounding)
+    # a bias before batch norm has a true gradient of zero: what is left of it is compared with the largest of all
+    floor = 1e-6 * max(np.linalg.norm(leaf) for leaf in jax.tree.leaves(grads))
     for ours, theirs in ((grads, others[0]), (statistics, others[2])):
         for (path, one), eight in zip(jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True):
             if jnp.issubdtype(one.dtype, jnp.floating):
-                assert np.linalg.norm(one - eight) <= rounding * np.linalg.norm(one) + 1e-7, path
+                assert np.linalg.norm(one - eight) <= rounding * np.linalg.norm(one) + floor, path
 
 
 # By how much the gradients of one and of eight devices may differ, as a share of each layer's norm, where not by 1 %:
 # rounding grows with depth, by some 5 % a batch norm at the random weights of the first step.
 ROUNDING = {
     "darknet19": 0.05, "yolov2": 0.1, "resnet18": 0.05, "resnet34": 0.05, "resnet50": 0.1, "resnet101": 0.2, "resnet152": 0.2,
-    "resnet18_cifar": 0.05, "resnet50_cifar": 0.1, "inception_v4": 0.2, "inception_resnet_v2": 0.2,
+    "resnet18_cifar": 0.05, "resnet50_cifar": 0.1, "inception_v4": 0.3, "inception_resnet_v2": 0.3,
 }  # fmt: skip
 
 
