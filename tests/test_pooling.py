@@ -110,8 +110,8 @@ def test_images_smaller_than_the_window():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((2, 2, "FULL"), "padding must be one of VALID, SAME, CEIL, got 'FULL'"),
-        ((2, 2, ((1, 1), (1, 1))), r"padding must be one of VALID, SAME, CEIL, got \(\(1, 1\), \(1, 1\)\)"),
+        ((2, 2, "FULL"), "padding must be one of VALID, SAME, CEIL, or less than the window in pixels; got 'FULL'"),
+        ((2, 2, ((1, 1), (1, 1))), r"or less than the window in pixels; got \(\(1, 1\), \(1, 1\)\)"),
         ((0,), "window must be a positive whole number or a pair of them, got 0"),
         (((2, 2, 2),), r"window must be a positive whole number or a pair of them, got \(2, 2, 2\)"),
         ((2, 0), "strides must be a positive whole number or a pair of them, got 0"),
