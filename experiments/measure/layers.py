@@ -28,6 +28,8 @@ class LayerRow:
       output_shape: of one image.
       trainable, non_trainable: numbers it holds.
       flops: of its forward pass for one image.
+      gradients: how many gradients training takes of it: of its parameters where they are trained, and of its inputs where
+        they hang on trained parameters of layers before it. Each costs what the forward pass does.
     """
 
     name: str
@@ -36,39 +38,90 @@ class LayerRow:
     trainable: int
     non_trainable: int
     flops: int
+    gradients: int
 
 
-def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int]) -> list[LayerRow]:
+def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trained: tuple[str, ...] = ()) -> list[LayerRow]:
     """The layers of a network in the order in which they are called, as in training.
 
     Args:
       model: its numbers may be abstract (`nnx.eval_shape`).
       input_shape: height, width, channels.
+      trained: names of the layers that are trained, where not all are, as of `jaxcnn.training.create`.
     """
-    graphdef, state = nnx.split(model)
+    graphdef, params, rest = nnx.split(model, nnx.All(nnx.Param, lambda path, _: not trained or path[0] in trained), ...)
     rows: list[LayerRow] = []
 
-    def forward(state: Any, image: jax.Array) -> Any:
-        return _recorded(nnx.merge(graphdef, state, copy=True), rows)(image)
+    def forward(params: Any, rest: Any, image: jax.Array) -> Any:
+        copy = _in_training(nnx.merge(graphdef, params, rest, copy=True), trained)
+        return _recorded(copy, trained, rows)(image)
 
-    jax.eval_shape(forward, state, jax.ShapeDtypeStruct((1, *input_shape), jnp.float32))
+    def differentiated(params: Any, rest: Any, image: jax.Array) -> Any:
+        return jax.vjp(lambda params: forward(params, rest, image), params)[0]
+
+    jax.eval_shape(differentiated, params, rest, jax.ShapeDtypeStruct((1, *input_shape), jnp.float32))
     return rows
 
 
-class _Recorder(nnx.Module):
-    """A layer that notes its calls."""
+def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], batch: int, trained: tuple[str, ...] = ()) -> int:
+    """FLOPs of one training step, by arithmetic from the table of layers: the closed form beside `model_flops`.
 
-    def __init__(self, name: str, layer: Any, rows: list[LayerRow]):
+    Forward, gradient of the kernel and gradient of the inputs cost the same, so a step is three forward passes, less
+    the gradient of the inputs of the layers that read the images (or what only frozen layers made of them), less that
+    of the kernels of frozen layers. Loss, penalty and optimiser have no products.
+
+    Args:
+      model, input_shape, trained: as of `layer_rows`.
+      batch: images a step.
+
+    >>> from jaxcnn import models
+    >>> step = training_step_flops(models.build("logistic"), (28, 28, 1), 32)
+    >>> step // (32 * models.spec("logistic").flops)  # a single layer, which reads the images: forward and kernel
+    2
+    """
+    return batch * sum(row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trained))
+
+
+def _in_training(model: nnx.Module, trained: tuple[str, ...]) -> nnx.Module:
+    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`."""
+    if trained:
+        model.eval()
+        for name in trained:
+            getattr(model, name).train()
+    return model
+
+
+class _Recorder(nnx.Module):
+    """A layer that notes its calls, as they are differentiated."""
+
+    def __init__(self, name: str, layer: Any, is_trained: bool, rows: list[LayerRow]):
         self.layer = layer
-        self.note = lambda inputs, outputs: rows.append(_row(name, layer, inputs, outputs))
+        self.note = lambda *call: rows.append(_row(name, layer, is_trained, *call))
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
+        inputs, differentiated = _traced_back(inputs)
         outputs = self.layer(inputs)
-        self.note(inputs, outputs)
+        self.note(differentiated, inputs, outputs)
         return outputs
 
 
-def _recorded(model: nnx.Module, rows: list[LayerRow]) -> nnx.Module:
+def _traced_back(inputs: jax.Array) -> tuple[jax.Array, bool]:
+    """The inputs, and whether they hang on what is differentiated."""
+    found = []
+
+    @jax.custom_vjp
+    def same(inputs: jax.Array) -> jax.Array:
+        return inputs
+
+    def forward(inputs: Any) -> tuple[jax.Array, None]:
+        found.append(inputs.perturbed)
+        return inputs.value, None
+
+    same.defvjp(forward, lambda _, cotangent: (cotangent,), symbolic_zeros=True)
+    return same(inputs), any(found)
+
+
+def _recorded(model: nnx.Module, trained: tuple[str, ...], rows: list[LayerRow]) -> nnx.Module:
     """The model, a recorder around each of its layers."""
     for path, module in list(nnx.iter_modules(model)):
         if isinstance(module, LAYERS):
@@ -78,18 +131,20 @@ def _recorded(model: nnx.Module, rows: list[LayerRow]) -> nnx.Module:
             if isinstance(value, LAYERS):
                 name = ".".join(str(part) for part in (*path, key) if part != "layers")
                 put = module.__setitem__ if isinstance(module, nnx.List) else functools.partial(setattr, module)
-                put(key, nnx.data(_Recorder(name, value, rows)))
+                is_trained = not trained or (*path, key)[0] in trained
+                put(key, nnx.data(_Recorder(name, value, is_trained, rows)))
     return model
 
 
-def _row(name: str, layer: Any, inputs: jax.Array, outputs: jax.Array) -> LayerRow:
+def _row(name: str, layer: Any, is_trained: bool, differentiated: bool, inputs: jax.Array, outputs: jax.Array) -> LayerRow:
     state = nnx.state(layer) if isinstance(layer, nnx.Module) else {}
     trainable, other = (
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.filter_state(state, kind))) if state else 0
         for kind in (nnx.Param, nnx.Not(nnx.Any(nnx.Param, nnx.RngState)))
     )
     flops = model_flops(layer, inputs) if isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF) else 0
-    return LayerRow(name, _kind(layer), outputs.shape[1:], trainable, other, flops)
+    gradients = (is_trained and trainable > 0) + differentiated
+    return LayerRow(name, _kind(layer), outputs.shape[1:], trainable, other, flops, gradients)
 
 
 def _kind(layer: Any) -> str:

@@ -1,0 +1,153 @@
+"""The measured peak of a device: what it does when nothing but its arithmetic, or nothing but its memory, is asked for."""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.kernels import convolution, matmul, memory_bandwidth
+from experiments.kernels.kernel import DTYPES, normal
+from experiments.measure.flops import model_flops
+from experiments.measure.timing import Compiled, compiled, timed
+from jaxcnn.errors import require_known
+
+LONG = 0.02  # seconds: of a call that lasts as long, next to nothing is overhead
+GOOD = 0.9  # of the best rate: a large product is taken for its size rather than a small one that was a little luckier
+# Sides of the square matrices that are tried in turn, and images in the batch of the convolution.
+SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "accelerator": (1024, 2048, 4096, 8192, 16384)}
+IMAGES = {"cpu": (2, 8, 32, 128), "accelerator": (16, 64, 256, 1024)}
+SHARE_OF_MEMORY = 4  # one part in so many is used at most
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What a device was seen to do, at best and sustained.
+
+    Attributes:
+      flops_per_second: of a large square matrix product.
+      bandwidth: B/s of the STREAM triad, two arrays read and one written.
+      size: rows of the matrices.
+      convolution: FLOP/s of a 3×3 convolution from 256 to 256 channels; None for int8, in which networks here do not compute.
+    """
+
+    flops_per_second: float
+    bandwidth: float
+    size: int
+    convolution: float | None
+
+
+def measured(device: jax.Device, precision: str, *, budget: float = 1.0) -> Peak:
+    """Measures a device, once in a process.
+
+    Args:
+      device: one of JAX's.
+      precision: ``float32``, ``bfloat16``, ``float16`` or ``int8``; in float32 what JAX does by default, so bfloat16 on TPUs
+        and TF32 on GPUs that have it, as networks are computed.
+      budget: seconds of sampling, half of them for the matrix product; compiling and the search for the size come on top.
+
+    Raises:
+      InputError: an unknown precision.
+    """
+    require_known("precision", precision, DTYPES)
+    return _measured(device, precision, budget)
+
+
+def compiled_into(function: Callable[..., Array], destination: Array, *operands: Array) -> Compiled:
+    """As `timing.compiled`, but every call writes its result over the last one's, the first over a copy of the destination.
+
+    Args:
+      function: of the destination, of which it uses the shape alone, and the operands.
+      destination: like the result.
+      *operands: stay as they are.
+    """
+    writing = jax.jit(function, donate_argnums=0, keep_unused=True)
+    found = compiled(writing, destination, *operands)
+    written = jnp.copy(destination)
+
+    def call() -> Array:
+        nonlocal written
+        written = found.executable(written, *operands)
+        return written
+
+    return Compiled(call, found.lower_time, found.compile_time, found.executable)
+
+
+@functools.cache
+def _measured(device: jax.Device, precision: str, budget: float) -> Peak:
+    product, size = _product(device, precision, budget / 2)
+    convolved = None if precision == "int8" else _convolution(device, precision, budget / 4)
+    return Peak(product, _bandwidth(device, budget / 4), size, convolved)
+
+
+def _product(device: jax.Device, precision: str, budget: float) -> tuple[float, int]:
+    return _best(device, precision, matmul.product, lambda n: ((n, n), (n, n)), SIDES[_place(device)], budget)
+
+
+def _convolution(device: jax.Device, precision: str, budget: float) -> float:
+    """As many operations a number as any layer has, so that memory is no limit."""
+    layer = convolution.Layer("peak", 0, 28, 256, 256, 3, 1, 1)
+    function = functools.partial(convolution.convolve, layer=layer, lowering="native")
+    batches = IMAGES[_place(device)]
+    return _best(device, precision, function, lambda images: ((images, 28, 28, 256), (3, 3, 256, 256)), batches, budget)[0]
+
+
+@functools.cache
+def _bandwidth(device: jax.Device, budget: float) -> float:
+    """B/s of the triad."""
+    arrays = normal("float32", *(((memory_bandwidth.SIZES[_place(device)],),) * 3))(np.random.default_rng(0))
+    program = compiled_into(memory_bandwidth.triad, *jax.device_put(arrays, device))
+    return 3 * arrays[0].nbytes / timed(program.call, budget=budget).median
+
+
+def _best(
+    device: jax.Device,
+    precision: str,
+    function: Callable[..., Array],
+    shapes: Callable[[int], tuple[tuple[int, ...], ...]],
+    sizes: Sequence[int],
+    budget: float,
+) -> tuple[float, int]:
+    """FLOP/s, and the size at which they are reached: sizes up to the first whose call lasts long, of those the largest that is good.
+
+    The largest of all need not be: on a CPU what fits the cache may do better.
+    """
+    looks: list[tuple[float, int, int, Compiled]] = []
+    for size in sizes:
+        hosted = normal(precision, *shapes(size))(np.random.default_rng(0))
+        if looks and not _fits(device, 2 * sum(operand.nbytes for operand in hosted)):
+            break
+        args = jax.device_put(hosted, device)
+        program, flops = compiled(function, *args), model_flops(function, *args)
+        seconds = _quickest(program.call)
+        looks.append((flops / seconds, size, flops, program))
+        if seconds >= LONG:
+            break
+    best = max(rate for rate, *_ in looks)
+    _, size, flops, program = [look for look in looks if look[0] >= GOOD * best][-1]
+    return flops / timed(program.call, budget=budget).median, size
+
+
+def _quickest(call: Callable[[], Array]) -> float:
+    """Seconds of the quicker of two calls, after one that warms up: a look, to choose the size by."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(2):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _fits(device: jax.Device, size: int) -> bool:
+    """Whether so many bytes are a small part of the device's memory, where it says how much it has."""
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return limit is None or SHARE_OF_MEMORY * size <= limit
+
+
+def _place(device: jax.Device) -> str:
+    return "cpu" if device.platform == "cpu" else "accelerator"
