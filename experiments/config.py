@@ -24,8 +24,10 @@ class RunConfig:
 
     device: str = "auto"
     """cpu, gpu, tpu or auto; cpu:8 simulates eight devices, gpu:2 takes the first two."""
-    study: str = "train"
-    """What to measure."""
+    study: str = "train,kernels"
+    """What to measure, by commas; `--list` has them all."""
+    preset: Literal["quick", "full"] = "quick"
+    """How many cases a study of many has: a minute's worth, or all of them."""
     model: str = "lenet5"
     """The network; mlp:4096 is an MLP of that width."""
     dataset: str = "digits"
@@ -83,6 +85,12 @@ class RunConfig:
     """Of weights, order, dropout and augmentation."""
     save_every: int | None = None
     """Steps between two checkpoints; at the end of an epoch, every ten seconds at most, if not given."""
+    price: str | None = None
+    """What an accelerator costs, in US dollars an hour, as in 2.5/h; the device table's price if not given."""
+    prices: str | None = None
+    """A TOML file of such prices by accelerator: "NVIDIA H100 80GB HBM3" = 2.5."""
+    devices: str | None = None
+    """A TOML file of further accelerators, laid out as experiments/hardware/devices.toml."""
     results: str = "results"
     """Folder for records, checkpoints and the report; may be a bucket."""
     force: bool = False
@@ -110,6 +118,11 @@ class RunConfig:
                 raise InputError(f"--{name.replace('_', '-')}={value}: {rule}")
 
     @property
+    def studies(self) -> tuple[str, ...]:
+        """Their names, in order."""
+        return tuple(dict.fromkeys(name.strip() for name in self.study.split(",")))
+
+    @property
     def augmentations(self) -> tuple[str, ...]:
         """Their names, in order."""
         names = () if self.augment in (None, "none") else self.augment.split(",")
@@ -124,7 +137,10 @@ class RunConfig:
 
     def case_settings(self) -> dict[str, str | int | float | bool | None]:
         """What makes this case another than the next: all but where things lie and how they are shown."""
-        elsewhere = {"device", "study", "data_dir", "results", "force", "list", "save_every", "workers", "skip_bad_images"}
+        elsewhere = {
+            "device", "study", "preset", "price", "prices", "devices", "data_dir", "results", "force", "list", "save_every",
+            "workers", "skip_bad_images",
+        }  # fmt: skip
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in elsewhere}
 
 

@@ -41,13 +41,15 @@ class Pipeline:
       name: ``resident`` or ``streamed``.
       advance: see `jaxcnn.training.fit`.
       evaluate: ``evaluate(state, split)`` with ``validation`` or ``test``, summed metrics.
-      compile_seconds: of the train program.
+      program: the compiled train program.
+      compile_seconds: of it.
       cached: the compiler's work was already in the compilation cache.
     """
 
     name: str
     advance: Advance
     evaluate: Callable[[TrainState, str], dict[str, Any]]
+    program: jax.stages.Compiled
     compile_seconds: float
     cached: bool
 
@@ -105,7 +107,7 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
     def evaluate(state, split):
         return evaluation(state, held_out[split], np.int32(counts[split]))
 
-    return Pipeline("resident", advance, evaluate, seconds, cached)
+    return Pipeline("resident", advance, evaluate, train, seconds, cached)
 
 
 def _streamed(
@@ -142,7 +144,7 @@ def _streamed(
         each = [evaluation(state, batch) for batch in _ahead(strategy.place_batch, stream(batches, 0, len(batches), 0))]
         return jax.tree.map(lambda *values: jnp.sum(jnp.stack(values)), *each)
 
-    return Pipeline("streamed", advance, evaluate, seconds, cached)
+    return Pipeline("streamed", advance, evaluate, train, seconds, cached)
 
 
 def _ahead(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:

@@ -30,8 +30,9 @@ class Progress:
         self._bar.update(self._task, completed=step, now=f"loss {loss:.4f} · {rate:,.0f} images/s")
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
+        stage = f" stage {entry['stage']}/{self._plan.stages}" if self._plan.stages > 1 else f"/{self._plan.epochs}"
         self._console.print(
-            f"epoch {entry['epoch']:>3}/{self._plan.epochs}  loss {entry['train_loss']:.4f}  "
+            f"epoch {entry['epoch']:>3}{stage}  loss {entry['train_loss']:.4f}  "
             f"validation loss {entry['validation_loss']:.4f}  accuracy {entry['validation_accuracy']:.4f}  "
             f"{entry['seconds']:.1f} s{'  best' if best else ''}",
             highlight=False,

@@ -43,7 +43,7 @@ METRICS: dict[str, Metric] = {
     "bytes_per_second": Metric("B/s", "bytes that must move at least once over the time of the call"),
     "mfu": Metric("", "model FLOP/s over the published dense peak for this precision"),
     "mfu_measured_peak": Metric("", "model FLOP/s over the peak measured here, now"),
-    "roofline_share": Metric("", "roofline bound over time: 1 is all that arithmetic and bandwidth allow"),
+    "roofline_share": Metric("", "roofline bound over time: 1 is all that arithmetic and memory allow; more where the data stay in a cache"),
     "roofline_time": Metric("s", "least time by the measured peak and the measured bandwidth"),
     "arithmetic_intensity": Metric("FLOP/B", "model FLOPs over bytes that must move at least once"),
     "flops_per_dollar": Metric("FLOP/$", "μ: model FLOP/s for each dollar a second that the accelerator costs"),
@@ -64,7 +64,9 @@ METRICS: dict[str, Metric] = {
     "bandwidth_measured": Metric("B/s", "memory bandwidth by the STREAM triad on these devices, now"),
     "flops_per_step": Metric("FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"),
     "compiler_flops_per_step": Metric("FLOP", "of the compiled train program by its compiler's own count, on one device"),
-    "closed_form_flops_per_step": Metric("FLOP", "three forward passes less the first layer's input gradient, by the model table"),
+    "closed_form_flops_per_step": Metric(
+        "FLOP", "three forward passes less the first layer's input gradient, by the model table"
+    ),
     "bytes_per_step": Metric("B", "that a train step must move at least once"),
     "flops_per_call": Metric("FLOP", "model FLOPs of one call"),
     "bytes_per_call": Metric("B", "that one call must move at least once: inputs and outputs"),
@@ -99,6 +101,7 @@ class Record:
       metrics: by the names of `METRICS`, in SI units; one that was not measured is absent.
       samples: every raw sample behind a metric, in SI units.
       curves: one dict an epoch.
+      utilisation: of processor, accelerator, memory and power over time, as `measure.utilisation.Sampler` gives it.
       provenance: on what, with what, from which source, when.
       schema: version of this layout.
     """
@@ -111,6 +114,7 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     curves: list[dict[str, float]] = field(default_factory=list)
+    utilisation: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
@@ -165,21 +169,24 @@ def load(folders: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
     Returns:
       The records by time, and a line for each file that could not be used: truncated, foreign or of a newer schema.
     """
+    return _read([path for folder in folders for path in sorted(epath.Path(folder).glob("*/*.json"))])
+
+
+def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:
     records, problems = [], []
-    for folder in folders:
-        for path in sorted(epath.Path(folder).glob("*/*.json")):
-            try:
-                found = json.loads(path.read_text())
-                for entry in found if isinstance(found, list) else [found]:
-                    records.append(_from_json(entry))
-            except (OSError, ValueError, TypeError, AttributeError) as error:
-                problems.append(f"{path}: left out ({error})")
+    for path in paths:
+        try:
+            found = json.loads(path.read_text())
+            for entry in found if isinstance(found, list) else [found]:
+                records.append(_from_json(entry))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            problems.append(f"{path}: left out ({error})")
     return sorted(records, key=lambda record: record.provenance.get("time", "")), problems
 
 
 def find(results: epath.Path, study: str, case: str) -> Record | None:
     """The newest record of a case that ended well, if there is one."""
-    records, _ = load([results])
+    records, _ = _read(sorted((results / study).glob(f"{case}*.json")))
     return next((r for r in reversed(records) if (r.study, r.case, r.status) == (study, case, "ok")), None)
 
 

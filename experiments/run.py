@@ -15,7 +15,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the study asked for; returns an exit code of `concluded`."""
+    """Runs the studies asked for; returns an exit code of `concluded`."""
     return concluded(lambda console: _run(parse(arguments), console))
 
 
@@ -44,26 +44,30 @@ def concluded(command: Callable[["Console"], int]) -> int:
 def _run(config: RunConfig, console: "Console") -> int:
     from etils import epath
 
-    from experiments import report, runner
+    from experiments import merits, report, runner
     from experiments.studies import STUDIES
     from jaxcnn import backend, training
 
     if config.list:
         report.print_choices(console)
         return 0
-    require_known("study", config.study, STUDIES)
+    for name in config.studies:
+        require_known("study", name, STUDIES)
     devices = backend.select(config.device)
+    merits.check(config, devices)
+    plan = [(name, STUDIES[name], STUDIES[name].cases(config, devices)) for name in config.studies]
+    statuses = []
     try:
-        record = runner.run_case(config.study, STUDIES[config.study], config, devices, console)
+        for name, study, cases in plan:
+            statuses += [record.status for record in runner.run_study(name, study, cases, devices, console)]
     except training.Interrupted as stop:
         command = "same command without --force" if config.force else "same command"
         console.print(f"interrupted after step {stop}; the checkpoint is kept: the {command} goes on from there")
         return INTERRUPTED
     results = epath.Path(config.results).expanduser()
-    report.print_record(console, record)
     page = report.write_page([results], results / "report.html")
-    console.print(f"records in {results / record.study}, report: {page}", soft_wrap=True)
-    return 0 if record.status == "ok" else FAILED
+    console.print(f"records in {results}, report: {page}", soft_wrap=True)
+    return 0 if all(status == "ok" for status in statuses) else FAILED
 
 
 if __name__ == "__main__":

@@ -8,59 +8,81 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import filelock
 import jax
+import rich.progress
 from etils import epath
 from rich.console import Console
 
-from experiments import provenance, records
-from experiments.config import RunConfig
-from experiments.studies.study import Context, Measured, Study
-from jaxcnn import data, training
+from experiments import provenance, records, report
+from experiments.measure.memory import is_out_of_memory
+from experiments.merits import merits
+from experiments.studies.study import Case, Context, Measured, Study
+from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
-_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "out of memory", "Out of memory")
 _FINISHED = "finished"  # a file in the scratch folder of a case whose record is written
 
 
-def run_case(name: str, study: Study, config: RunConfig, backend: Backend, console: Console) -> records.Record:
+def run_study(name: str, study: Study, cases: Sequence[Case], backend: Backend, console: Console) -> list[records.Record]:
+    """Measures every case of a study that has no record yet, and prints what was found.
+
+    Raises:
+      InputError: a case cannot be what was asked for.
+      Interrupted: the checkpoint of the case in hand was kept.
+    """
+    found = []
+    many = len(cases) > 1
+    for case in rich.progress.track(cases, name, console=console, transient=True, disable=not (many and console.is_terminal)):
+        record, before = run_case(name, study, case, backend, console)
+        found.append(record)
+        if not many and before:
+            console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
+    if many:
+        report.print_table(console, name, study.columns, found)
+    else:
+        report.print_record(console, found[0])
+    return found
+
+
+def run_case(name: str, study: Study, case: Case, backend: Backend, console: Console) -> tuple[records.Record, bool]:
     """Measures a case unless its record is there already.
 
     Returns:
-      The record, written, whatever its status.
+      The record, written, whatever its status; and whether it was there already.
 
     Raises:
       InputError: the case cannot be what was asked for; nothing was written.
       Interrupted: the checkpoint was kept.
     """
-    config = study.resolve(config, backend)
-    case = case_name(config, backend)
-    results = records.prepare_folder(config.results)
-    scratch = results / name / f"{case}.checkpoints"
+    named = case_name(case, backend)
+    results = records.prepare_folder(case.config.results)
+    scratch = results / name / f"{named}.checkpoints"
     unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
-    if not config.force and not unfinished and (record := records.find(results, name, case)):
-        console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
-        return record
+    if not case.config.force and not unfinished and (record := records.find(results, name, named)):
+        return record, True
+    context = Context(backend, scratch, console)
     with _alone(scratch):
-        status, message, measured = _measure(study, config, Context(backend, scratch, console))
+        status, message, measured = _measure(study, case, context)
     record = records.Record(
         study=name,
-        case=case,
+        case=named,
         status=status,
         message=message,
-        settings=dataclasses.asdict(config),
+        settings=case.settings,
         metrics=measured.metrics,
         samples=measured.samples,
         curves=measured.curves,
+        utilisation=measured.utilisation,
         provenance=provenance.describe(backend) | measured.provenance,
     )
     records.write(record, results)
     if status == "ok" and scratch.exists():
         (scratch / _FINISHED).write_text("")
-    return record
+    return record, False
 
 
 @contextlib.contextmanager
@@ -80,36 +102,39 @@ def _alone(scratch: epath.Path) -> Iterator[None]:
         lock.release()
 
 
-def case_name(config: RunConfig, backend: Backend) -> str:
+def case_name(case: Case, backend: Backend) -> str:
     """Readable parts, and eight digits of all that makes the case another: settings, data, accelerator, cores, JAX version.
 
     The machine's name is not among them: a preempted run goes on under another name.
     """
     facts = {
-        "settings": config.case_settings(),
-        "data": data.fingerprint(config.dataset, data_dir=config.data_dir),
+        "settings": case.settings,
+        "data": case.data,
         "accelerator": provenance.accelerator(backend),
         "devices": len(backend.devices),
         "cores": os.cpu_count(),
         "jax": jax.__version__,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    kind, _, argument = config.dataset.partition(":")
-    dataset = f"folder-{epath.Path(argument).name}" if kind == "folder" else config.dataset
-    parts = (config.model, dataset, facts["accelerator"], config.strategy, config.precision, f"b{config.batch_size}", digest)
+    parts = (*case.parts, facts["accelerator"], digest)
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)
 
 
-def _measure(study: Study, config: RunConfig, context: Context) -> tuple[str, str, Measured]:
+def _measure(study: Study, case: Case, context: Context) -> tuple[str, str, Measured]:
     """Status, message and what was measured; every failure of the case itself is a row."""
     try:
-        return "ok", "", study.measure(config, context)
+        measured = study.measure(case, context)
+        figures, sources = merits(case, measured, context.backend)
+        return (
+            "ok",
+            "",
+            dataclasses.replace(measured, metrics=measured.metrics | figures, provenance=measured.provenance | sources),
+        )
     except (InputError, training.Interrupted, BrokenPipeError):
         raise
     except training.NonFiniteLossError as error:
         return "failed", str(error), Measured(curves=error.history.epochs)
     except Exception as error:
-        exhausted = isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
         message = f"{type(error).__name__}: {error}"
         where = Measured(provenance={"traceback": traceback.format_exc()})
-        return "out_of_memory" if exhausted else "failed", message, where
+        return "out_of_memory" if is_out_of_memory(error) else "failed", message, where

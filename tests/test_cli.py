@@ -8,7 +8,7 @@ import pytest
 
 from experiments import run
 
-SMALL = ["--device=cpu:1", "--model=logistic", "--dataset=synthetic:200", "--epochs=2", "--batch-size=20"]
+SMALL = ["--study=train", "--device=cpu:1", "--model=logistic", "--dataset=synthetic:200", "--epochs=2", "--batch-size=20"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory):
     """Logistic regression, two epochs on digits."""
     results = tmp_path_factory.mktemp("results")
     arguments = ["--model=logistic", "--dataset=digits", "--epochs=2", "--batch-size=100"]
-    assert run.main(["--device=cpu:1", *arguments, f"--results={results}"]) == 0
+    assert run.main(["--study=train", "--device=cpu:1", *arguments, f"--results={results}"]) == 0
     (folder,) = (results / "train").glob("*.checkpoints")
     return folder
 

@@ -13,6 +13,7 @@ import pytest
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
 COMMAND = [
+    "--study=train",
     f"--device={DEVICE}",
     "--dataset=synthetic:1000",
     "--model=mnist_cnn",

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from experiments import run
 from jaxcnn import models, weights
 
-FEW = ["--device=cpu:1", "--model=lenet_like", "--epochs=2", "--batch-size=32"]
+FEW = ["--study=train", "--device=cpu:1", "--model=lenet_like", "--epochs=2", "--batch-size=32"]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_resnet_starts_from_pytorchs_file(tmp_path, two_classes):
     file, rng = tmp_path / "resnet18.safetensors", np.random.default_rng(0)
     save_file({name: torch_array(name, shape, rng) for name, shape in torch_shapes(model).items()}, file)
     arguments = [
-        "--device=cpu:1", "--model=resnet18", f"--dataset=folder:{two_classes}", "--image-size=32", "--epochs=1", "--augment=none",
+        "--study=train", "--device=cpu:1", "--model=resnet18", f"--dataset=folder:{two_classes}", "--image-size=32", "--epochs=1", "--augment=none",
         "--batch-size=16", f"--init-from={file}", "--freeze", "--learning-rate=0.01", f"--results={tmp_path / 'results'}",
     ]  # fmt: skip
     assert run.main(arguments) == 0

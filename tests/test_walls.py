@@ -19,6 +19,7 @@ ALLOWED = {
     "experiments": {
         "jaxcnn",
         "jaxcnn.models",
+        "jaxcnn.ops",
         "jaxcnn.data",
         "jaxcnn.training",
         "jaxcnn.parallel",

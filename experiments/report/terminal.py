@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+import rich.box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from experiments.records import METRICS, Record
-from experiments.report.wording import accelerator_label, case_label, readable
+from experiments.report.wording import accelerator_label, case_label, readable, remarks
 
 
 def print_record(console: Console, record: Record) -> None:
@@ -22,6 +23,26 @@ def print_record(console: Console, record: Record) -> None:
     for name, metric in METRICS.items():
         if name in record.metrics:
             table.add_row(name, readable(name, record.metrics[name]), metric.about)
+    console.print(table)
+    for remark in remarks(record):
+        console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
+
+
+def print_table(console: Console, study: str, columns: Sequence[str], records: Sequence[Record]) -> None:
+    """The cases of a study, a row each, those that failed too."""
+    table = Table(
+        title=f"{study}: {accelerator_label(records[0])}", title_justify="left", box=rich.box.SIMPLE, padding=(0, 1, 0, 0)
+    )
+    table.add_column("case", no_wrap=True)
+    shown = [name for name in columns if any(name in record.metrics for record in records)]
+    for name in shown:
+        table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
+    for record in records:
+        if record.status == "ok":
+            cells = [readable(name, record.metrics[name]) if name in record.metrics else "" for name in shown]
+        else:
+            cells = [f"[bold red]{record.status}[/] {escape(record.message.splitlines()[0])}"]
+        table.add_row(escape(case_label(record)), *cells)
     console.print(table)
 
 

@@ -3,7 +3,9 @@
 from experiments.records import METRICS, Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss")
+_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size")
+_MONEY = ("$", "$/h")
+_PLAIN = ("1/s", "1/J", "FLOP/B")
 
 
 def readable(name: str, value: float | None) -> str:
@@ -18,8 +20,10 @@ def readable(name: str, value: float | None) -> str:
     if name in _COUNTS:
         return f"{value:,.0f}"
     if unit in ("", "nat"):
-        return f"{value:.4f}"
-    if unit == "1/s" or (unit == "s" and value >= 1):
+        return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
+    if unit in _MONEY:
+        return f"{value:,.3g} {unit}"
+    if unit in _PLAIN or (unit == "s" and value >= 1):
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
@@ -28,7 +32,7 @@ def readable(name: str, value: float | None) -> str:
 def case_label(record: Record) -> str:
     """What was measured, in a few words; what a record does not say is left out."""
     settings = record.settings
-    parts = [settings.get(name) for name in ("model", "dataset", "strategy", "precision")]
+    parts = [settings.get(name) for name in ("kernel", "model", "dataset", "strategy", "precision")]
     batch = settings.get("batch_size")
     return ", ".join(str(part) for part in (*parts, f"batch {batch}" if batch else None) if part)
 
@@ -40,3 +44,10 @@ def accelerator_label(record: Record) -> str:
     count = f" × {devices}" if devices != 1 else ""
     simulated = " (simulated devices: no speeds)" if origin.get("simulated") else ""
     return f"{origin.get('accelerator', 'unknown')}{count}{simulated}"
+
+
+def remarks(record: Record) -> list[str]:
+    """What should be known beside its numbers."""
+    origin = record.provenance
+    told = {"price": origin.get("price_source"), "published figures": origin.get("device_row")}
+    return [*map(str, origin.get("remarks", [])), *(f"{name}: {text}" for name, text in told.items() if text)]

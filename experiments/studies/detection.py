@@ -14,7 +14,7 @@ from PIL import Image
 from experiments.config import RunConfig
 from experiments.inputs import Inputs
 from experiments.measure.flops import model_flops
-from experiments.studies.study import Context, Measured, placed
+from experiments.studies.study import Case, Context, Measured, training_case
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -23,8 +23,8 @@ PICTURES = "boxes.png"
 STEPS_BETWEEN_LINES = 20
 
 
-def resolve(config: RunConfig, backend: Backend) -> RunConfig:
-    """Fills in the defaults: four pictures of 128×128, 300 steps of Adam."""
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """One; the defaults are four pictures of 128×128 and 300 steps of Adam."""
     if not models.spec(config.model).detects:
         known = [name for name, row in models.MODELS.items() if row.detects]
         raise InputError(f"model {config.model!r} does not find objects; --study=detection needs --model={', '.join(known)}")
@@ -32,15 +32,16 @@ def resolve(config: RunConfig, backend: Backend) -> RunConfig:
         "batch_size": 4, "epochs": 300, "image_size": 128, "optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine",
         "weight_decay": 0.0, "moving_average": 0.0, "normalise": "unit",
     }  # fmt: skip
-    config = placed(config.filled_in(defaults), backend)
+    config = config.filled_in(defaults)
     if config.image_size % 32:
         raise InputError(f"--image-size={config.image_size}: the detector needs a multiple of 32")
-    return config.replace(dataset=f"synthetic:{config.batch_size}", resize=config.image_size)
+    config = config.replace(dataset=f"synthetic:{config.batch_size}", resize=config.image_size)
+    return [training_case(config, backend)]
 
 
-def measure(config: RunConfig, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> Measured:
     """Trains on one batch, `epochs` times over, and looks at what is found in it."""
-    began = time.perf_counter()
+    began, config = time.perf_counter(), case.config
     classes = tuple(detection.SHAPES)
     inputs = Inputs(config.image_size, config.image_size, 3, classes)
     batch = detection.synthetic_pictures(config.batch_size, config.image_size, len(classes), config.seed)

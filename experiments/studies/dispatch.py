@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import pipelines
-from experiments.config import RunConfig
-from experiments.studies.study import Context, Measured
-from experiments.studies.train import open_case
+from experiments.opened import open_run
+from experiments.studies.study import Case, Context, Measured
 from jaxcnn import training
 from jaxcnn.data.streamed import TrainBatches
 from jaxcnn.training import TrainState
@@ -18,21 +17,21 @@ from jaxcnn.training import TrainState
 ROUNDS = 15
 
 
-def measure(config: RunConfig, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> Measured:
     """Times epochs of both, in turn; a round is one epoch of each.
 
     The bare loop calls the compiled step on batches that already lie on the device and waits once, at the end. Ours is
     `training.fit` with the resident pipeline: order, gathering, normalisation, metrics, checks and all.
     """
-    case = open_case(config, context)
-    batches = TrainBatches(pipelines.fitted(case.splits.train, case.inputs.stored_shape), config.batch_size, config.seed)
-    placed = [case.strategy.place_batch(batches[step]) for step in range(case.plan.steps_per_epoch)]
-    step = case.strategy.compile(case.step)
+    config, opened = case.config, open_run(case.config, context.backend)
+    batches = TrainBatches(pipelines.fitted(opened.splits.train, opened.inputs.stored_shape), config.batch_size, config.seed)
+    placed = [opened.strategy.place_batch(batches[step]) for step in range(opened.plan.steps_per_epoch)]
+    step = opened.strategy.compile(opened.step)
     pipeline = pipelines.build(
-        "resident", case.strategy, case.step, case.strategy.place(case.state), case.splits,
-        shape=case.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
+        "resident", opened.strategy, opened.step, opened.strategy.place(opened.state), opened.splits,
+        shape=opened.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
     )  # fmt: skip
-    plan = training.Plan(1, case.plan.steps_per_epoch)
+    plan = training.Plan(1, opened.plan.steps_per_epoch)
 
     def bare(state: TrainState) -> None:
         for batch in placed:
@@ -49,7 +48,7 @@ def measure(config: RunConfig, context: Context) -> Measured:
     loops = {"bare": bare, "ours": ours}
     times: dict[str, list[float]] = {name: [] for name in loops}
     for round_, (name, loop) in itertools.product(range(ROUNDS + 1), loops.items()):
-        state = jax.block_until_ready(case.strategy.place(case.state))
+        state = jax.block_until_ready(opened.strategy.place(opened.state))
         start = time.perf_counter()
         loop(state)
         if round_:  # the first compiles and warms up
@@ -60,8 +59,8 @@ def measure(config: RunConfig, context: Context) -> Measured:
         metrics={"step_time": medians["ours"], "bare_step_time": medians["bare"], "loop_over_bare": float(np.median(ratios))},
         samples={"step_time": times["ours"], "bare_step_time": times["bare"]},
         provenance={
-            "strategy_devices": len(case.strategy.devices),
-            "compiler_options": case.strategy.options,
+            "strategy_devices": len(opened.strategy.devices),
+            "compiler_options": opened.strategy.options,
             "pipeline": "resident",
             "steps_per_round": len(placed),
         },

@@ -8,7 +8,7 @@ from etils import epath
 from rich.console import Console
 
 from experiments.config import RunConfig
-from jaxcnn import parallel, training
+from jaxcnn import data, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
 
@@ -20,7 +20,25 @@ class Measured:
     metrics: dict[str, float] = field(default_factory=dict)
     samples: dict[str, list[float]] = field(default_factory=dict)
     curves: list[dict[str, float]] = field(default_factory=list)
+    utilisation: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a study.
+
+    Attributes:
+      config: what was asked for, defaults filled in.
+      settings: what makes it another case than the next; JSON, part of its record.
+      parts: its readable name, in parts.
+      data: fingerprint of the data that it reads.
+    """
+
+    config: RunConfig
+    settings: dict[str, Any]
+    parts: tuple[str, ...]
+    data: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,13 +62,33 @@ class Study:
 
     Attributes:
       about: the question.
-      measure: ``measure(config, context)`` answers it for one case.
-      resolve: ``resolve(config, backend)`` fills in the defaults and refuses what cannot be; quick, reads no data.
+      cases: ``cases(config, backend)`` fills in the defaults, refuses what cannot be, and lists what is to be measured;
+        quick, reads no data.
+      measure: ``measure(case, context)`` answers the question for one case.
+      columns: metrics that are shown side by side where a study has many cases; none where it has one.
     """
 
     about: str
-    measure: Callable[[RunConfig, Context], Measured]
-    resolve: Callable[[RunConfig, Backend], RunConfig]
+    cases: Callable[[RunConfig, Backend], list[Case]]
+    measure: Callable[[Case, Context], Measured]
+    columns: tuple[str, ...] = ()
+
+
+def training_case(config: RunConfig, backend: Backend) -> Case:
+    """The case of a study that trains one network on one set of data, by a configuration whose defaults are filled in.
+
+    Raises:
+      InputError: as of `placed`.
+    """
+    config = placed(config, backend)
+    kind, _, argument = config.dataset.partition(":")
+    dataset = f"folder-{epath.Path(argument).name}" if kind == "folder" else config.dataset
+    return Case(
+        config,
+        config.case_settings(),
+        (config.model, dataset, config.strategy, config.precision, f"b{config.batch_size}"),
+        data.fingerprint(config.dataset, data_dir=config.data_dir),
+    )
 
 
 def placed(config: RunConfig, backend: Backend) -> RunConfig:

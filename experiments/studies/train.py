@@ -3,31 +3,35 @@
 Systems A1 to A5, B3 to B6 and D1 of the studied documents are cases of this study.
 """
 
-import dataclasses
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from flax import nnx
 
 from experiments import pipelines
 from experiments.config import RunConfig
-from experiments.inputs import Inputs
-from experiments.measure.flops import model_flops
+from experiments.measure.compiler import compiler_counts
+from experiments.measure.flops import bytes_once, compare_flops, model_flops
+from experiments.measure.layers import training_step_flops
+from experiments.measure.memory import observed_peak, planned
+from experiments.measure.noise import median_interval, noise
+from experiments.measure.utilisation import Sampler
+from experiments.opened import Opened, open_run
 from experiments.progress import Progress
-from experiments.studies.study import Context, Measured, placed
-from jaxcnn import data, models, parallel, training, weights
+from experiments.studies.study import Case, Context, Measured, training_case
+from jaxcnn import data, models, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import prepare
 from jaxcnn.errors import InputError
 from jaxcnn.training.checkpoint import Restored
 from jaxcnn.training.history import History
 
+IDLE = 1.5  # seconds in which the idle machine is looked at
 
-def resolve(config: RunConfig, backend: Backend) -> RunConfig:
-    """Fills in the defaults that hang on the network, the dataset and the devices, and refuses what cannot be.
+
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """One: fills in the defaults that hang on the network, the dataset and the devices, and refuses what cannot be.
 
     The network's recipe comes before the dataset's defaults; of its epochs and batch size only those for this dataset.
     """
@@ -45,9 +49,9 @@ def resolve(config: RunConfig, backend: Backend) -> RunConfig:
         "resize": max(size, round(size * recipe.resize / side)),
     }
     filled |= {name: getattr(recipe, name) for name in _OF_THE_RECIPE}
-    config = placed(config.filled_in(filled), backend)
+    config = config.filled_in(filled)
     _check(config)
-    return config
+    return [training_case(config, backend)]
 
 
 _OF_THE_RECIPE = (
@@ -64,78 +68,36 @@ def _check(config: RunConfig) -> None:
         raise InputError("--freeze keeps weights that were drawn at random: say with --init-from which to start from")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A case made ready: data opened, network built, nothing compiled yet.
-
-    Attributes:
-      dataset, splits, inputs: the data, and how the network sees it.
-      strategy: over the devices of the backend.
-      model, state, step: as `training.create` gives them; the state is not placed.
-      plan: of the whole run.
-    """
-
-    dataset: data.Dataset
-    splits: pipelines.Splits
-    inputs: Inputs
-    strategy: parallel.Jit
-    model: nnx.Module
-    state: training.TrainState
-    step: training.TrainStep
-    plan: training.Plan
-
-
-def open_case(config: RunConfig, context: Context) -> Case:
-    """Opens the data and builds what trains on it. `config` is resolved."""
-    dataset, splits, inputs = _open_data(config)
-    plan = training.Plan(
-        config.epochs, len(splits.train) // config.batch_size, config.patience, len(config.stages),
-        target_accuracy=config.target_accuracy, target_loss=config.target_loss, save_every=config.save_every,
-    )  # fmt: skip
-    model = models.build(config.model, num_classes=len(dataset.classes), input_shape=inputs.network_shape, seed=config.seed)
-    if config.init_from:
-        weights.assign(model, weights.read(config.init_from, config.model, model), new_head=True)
-    state, step = training.create(
-        model,
-        training.optimizer(
-            config.optimizer, config.learning_rate, config.schedule,
-            steps=plan.epochs * plan.steps_per_epoch, steps_per_epoch=plan.steps_per_epoch,
-        ),
-        seed=config.seed,
-        precision=config.precision,
-        prepare=inputs.prepare(config.augmentations),
-        decay=config.weight_decay,
-        decayed=models.spec(config.model).recipe.decayed,
-        moving_average=config.moving_average,
-        trained=models.heads(model) if config.freeze else (),
-    )  # fmt: skip
-    state = state.replace(rate=state.rate * config.stages[0])
-    strategy = parallel.strategy(config.strategy, context.backend.devices)
-    return Case(dataset, splits, inputs, strategy, model, state, step, plan)
-
-
-def measure(config: RunConfig, context: Context) -> Measured:
-    """One training run. `config` is resolved."""
-    began = time.perf_counter()
-    case = open_case(config, context)
-    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": case.inputs.to_json()})
+def measure(case: Case, context: Context) -> Measured:
+    """One training run."""
+    began, config = time.perf_counter(), case.config
+    opened = open_run(config, context.backend)
+    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": opened.inputs.to_json()})
     if config.force:
         checkpoints.delete()
-    found = checkpoints.restore(case.state) or Restored(case.state, None, History())
+    found = checkpoints.restore(opened.state) or Restored(opened.state, None, History())
     asked = found.history.pipeline or config.pipeline
-    name, reason = pipelines.choose(asked, len(case.splits.train), case.inputs.stored_shape, case.strategy.devices)
+    name, reason = pipelines.choose(asked, len(opened.splits.train), opened.inputs.stored_shape, opened.strategy.devices)
     found.history.pipeline = name
-    _announce(context, config, case, f"{name} ({reason})", int(found.state.step))
-    pipeline, best, history = _train(config, context, case, checkpoints, found, name)
-    test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
+    _announce(context, config, opened, f"{name} ({reason})", int(found.state.step))
+    with Sampler(opened.strategy.devices) as sampler:
+        sampler.phase("idle")
+        time.sleep(IDLE)
+        sampler.phase("preparing")
+        pipeline, best, history = _train(config, context, opened, checkpoints, found, name, sampler)
+        test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
     checkpoints.close()
-    metrics = _metrics(config, history, test, _step_flops(case, config.batch_size))
+    work = _work(opened, pipeline, config.batch_size)
+    remarks = _remarks(work, history, len(opened.strategy.devices)) + sampler.problems
+    metrics = _quality(history, test) | _speed(config, history, work) | _memory(opened, pipeline)
+    power = sampler.power("training")
     return Measured(
         metrics=metrics
         | {
             "cache_load_time" if pipeline.cached else "compile_time": pipeline.compile_seconds,
-            "parameters": models.count_parameters(case.model),
+            "parameters": models.count_parameters(opened.model),
             "total_time": time.perf_counter() - began,
+            **({"power": power.watts} if power else {}),
         },
         samples={
             "dispatch_steps": [steps for steps, *_ in history.dispatches],
@@ -143,56 +105,46 @@ def measure(config: RunConfig, context: Context) -> Measured:
             "dispatch_sitting": [sitting for *_, sitting in history.dispatches],
         },
         curves=history.epochs,
-        provenance=_provenance(case, pipeline, reason, history),
+        utilisation=sampler.to_json(),
+        provenance=_provenance(opened, pipeline, reason, history) | {"remarks": remarks},
     )
 
 
-def _train(config: RunConfig, context: Context, case: Case, checkpoints: training.Checkpoints, found: Restored, name: str):
+def _train(
+    config: RunConfig,
+    context: Context,
+    opened: Opened,
+    checkpoints: training.Checkpoints,
+    found: Restored,
+    name: str,
+    sampler: Sampler,
+):
     """Compiles and trains: the pipeline, the best state and the history."""
-    first_step, strategy = int(found.state.step), case.strategy
+    first_step, strategy = int(found.state.step), opened.strategy
     state, best = strategy.place(found.state), found.best and strategy.place(found.best)
     pipeline = pipelines.build(
-        name, strategy, case.step, state, case.splits, shape=case.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
-        workers=config.workers, first_step=first_step, last_step=case.plan.steps,
+        name, strategy, opened.step, state, opened.splits, shape=opened.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
+        workers=config.workers, first_step=first_step, last_step=opened.plan.steps,
     )  # fmt: skip
-    with Progress(context.console, case.plan, config.batch_size, first_step) as progress:
+    sampler.phase("training")
+    with Progress(context.console, opened.plan, config.batch_size, first_step) as progress:
         _, best, history = training.fit(
-            state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), case.plan,
+            state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), opened.plan,
             step=first_step, history=found.history, best=best, watcher=progress,
             save=lambda state, best, history: checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history),
             begin_stage=lambda best, stage, step: strategy.place(
-                case.step.restart(strategy.fetch(best), step=step, rate=config.stages[stage])
+                opened.step.restart(strategy.fetch(best), step=step, rate=config.stages[stage])
             ),
         )  # fmt: skip
     return pipeline, best, history
 
 
-def _open_data(config: RunConfig) -> tuple[data.Dataset, pipelines.Splits, Inputs]:
-    channels = models.spec(config.model).input_shape[2]
-    wanted = (config.resize, config.resize, channels)
-    dataset = data.open_dataset(config.dataset, shape=wanted, data_dir=config.data_dir, skip_bad_images=config.skip_bad_images)
-    train, validation = data.hold_out(dataset.train, config.validation)
-    if not len(validation) or not len(dataset.test):
-        raise InputError(f"dataset {config.dataset!r} is too small to be divided into training, validation and test images")
-    if config.batch_size > len(train):
-        raise InputError(
-            f"batch size {config.batch_size} is larger than the training set of {len(train)} images: choose a smaller --batch-size"
-        )
-    inputs = Inputs(config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise)
-    if config.normalise == "standard":
-        mean, std = data.channel_statistics(train, inputs.stored_shape)
-        inputs = dataclasses.replace(inputs, mean=mean, std=std)
-    return dataset, pipelines.Splits(train, validation, dataset.test), inputs
-
-
-def _announce(context: Context, config: RunConfig, case: Case, pipeline: str, step: int) -> None:
-    sizes = (
-        f"{len(case.splits.train):,} training, {len(case.splits.validation):,} validation, {len(case.splits.test):,} test images"
-    )
+def _announce(context: Context, config: RunConfig, opened: Opened, pipeline: str, step: int) -> None:
+    sizes = f"{len(opened.splits.train):,} training, {len(opened.splits.validation):,} validation, {len(opened.splits.test):,} test images"
     lines = {
         "device": str(context.backend),
-        "data": f"{case.dataset.name}: {sizes}, {len(case.dataset.classes)} classes",
-        **{f"note {number}": note for number, note in enumerate(case.dataset.notes, 1)},
+        "data": f"{opened.dataset.name}: {sizes}, {len(opened.dataset.classes)} classes",
+        **{f"note {number}": note for number, note in enumerate(opened.dataset.notes, 1)},
         "pipeline": pipeline,
         "case": f"{config.model}, {config.precision}, strategy {config.strategy}, batch {config.batch_size}, {config.epochs} epochs",
         "recipe": _recipe(config),
@@ -216,33 +168,47 @@ def _recipe(config: RunConfig) -> str:
     return ", ".join(text for text, holds in parts.items() if holds)
 
 
-def _step_flops(case: Case, batch_size: int) -> int:
+def _work(opened: Opened, pipeline: pipelines.Pipeline, batch_size: int) -> dict[str, float]:
+    """FLOPs of a train step from their three sources, and its bytes; what a source does not say is absent."""
+    shape, row = opened.inputs.stored_shape, opened.inputs.network_shape
     batch = {
-        "image": jax.ShapeDtypeStruct((batch_size, *case.inputs.stored_shape), np.uint8),
+        "image": jax.ShapeDtypeStruct((batch_size, *shape), np.uint8),
         "label": jax.ShapeDtypeStruct((batch_size,), np.int32),
     }
-    return model_flops(case.step, case.state, batch)
+    found = {
+        "flops_per_step": model_flops(opened.step, opened.state, batch),
+        "closed_form_flops_per_step": training_step_flops(opened.model, row, batch_size, opened.step.network.trained),
+        "compiler_flops_per_step": compiler_counts(pipeline.program).flops,
+        "bytes_per_step": bytes_once(opened.step, opened.state, batch),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def _metrics(config: RunConfig, history: History, test: dict[str, float], flops: int) -> dict[str, float]:
+def _remarks(work: dict[str, float], history: History, devices: int) -> list[str]:
+    """What should be known beside the numbers: counts of FLOPs that disagree, and noise."""
+    compiler = work.get("compiler_flops_per_step")
+    check = compare_flops(
+        jaxpr=work["flops_per_step"],
+        compiler=compiler and compiler * devices,
+        closed_form=work["closed_form_flops_per_step"],
+    )
+    times = [seconds / steps for steps, seconds in history.steady()]
+    found = {
+        "model FLOPs": check.disagreement,
+        "step times": noise(times).verdict.removeprefix("steady") if times else "",
+    }
+    return [f"{name}: {text}" for name, text in found.items() if text]
+
+
+def _quality(history: History, test: dict[str, float]) -> dict[str, float]:
     metrics = {
         "test_accuracy": test["accuracy"],
         "test_loss": test["loss"],
         "validation_accuracy": history.best["validation_accuracy"],
-        "flops_per_step": flops,
         "training_loss": history.epochs[-1]["train_loss"],
-        "first_step_time": history.dispatches[0][1],
-        "training_time": history.seconds,
         "steps": sum(steps for steps, *_ in history.dispatches),
         "epochs": len(history.epochs),
     }
-    if steady := history.steady():
-        step_time = float(np.median([seconds / steps for steps, seconds in steady]))
-        metrics |= {
-            "step_time": step_time,
-            "images_per_second": config.batch_size / step_time,
-            "flops_per_second": flops / step_time,
-        }
     targets = {
         "time_to_target": history.target_seconds,
         "time_to_target_loss": history.target_loss_seconds,
@@ -251,15 +217,39 @@ def _metrics(config: RunConfig, history: History, test: dict[str, float], flops:
     return metrics | {name: value for name, value in targets.items() if value is not None}
 
 
-def _provenance(case: Case, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
+def _speed(config: RunConfig, history: History, work: dict[str, float]) -> dict[str, float]:
+    metrics = work | {"first_step_time": history.dispatches[0][1], "training_time": history.seconds}
+    times = [seconds / steps for steps, seconds in history.steady()]
+    if not times:
+        return metrics
+    step_time = float(np.median(times))
+    low, high = median_interval(times)
+    return metrics | {
+        "step_time": step_time,
+        "step_time_low": low,
+        "step_time_high": high,
+        "images_per_second": config.batch_size / step_time,
+        "flops_per_second": work["flops_per_step"] / step_time,
+        "bytes_per_second": work["bytes_per_step"] / step_time,
+    }
+
+
+def _memory(opened: Opened, pipeline: pipelines.Pipeline) -> dict[str, float]:
+    plan, (peak, _) = planned(pipeline.program), observed_peak(opened.strategy.devices)
+    found = {"memory_planned": plan and plan.total, "memory_peak": peak}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _provenance(opened: Opened, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
     return {
-        "strategy_devices": len(case.strategy.devices),
-        "compiler_options": case.strategy.options,
+        "strategy_devices": len(opened.strategy.devices),
+        "compiler_options": opened.strategy.options,
         "compile_cached": pipeline.cached,
         "pipeline": pipeline.name,
         "pipeline_reason": reason,
-        "classes": list(case.dataset.classes),
-        "examples": {name: len(getattr(case.splits, name)) for name in ("train", "validation", "test")},
-        "notes": list(case.dataset.notes),
+        "classes": list(opened.dataset.classes),
+        "examples": {name: len(getattr(opened.splits, name)) for name in ("train", "validation", "test")},
+        "notes": list(opened.dataset.notes),
         "sittings": history.sittings,
+        "memory_peak_source": observed_peak(opened.strategy.devices)[1],
     }

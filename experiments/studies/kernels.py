@@ -1,0 +1,184 @@
+"""The primitives one by one: how long does each take, and how much of what the device can do is that?"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import kernels
+from experiments.config import RunConfig
+from experiments.kernels import Kernel, copies
+from experiments.kernels.kernel import PRECISIONS
+from experiments.measure.flops import bytes_once, model_flops
+from experiments.measure.peak import Peak, compiled_into, measured
+from experiments.measure.roofline import Roofline
+from experiments.measure.timing import Comparison, Timing, compare, compiled, interleaved, timed
+from experiments.studies.study import Case, Context, Measured
+from jaxcnn.backend import Backend
+from jaxcnn.parallel.options import compiler_options
+
+BUDGETS = {"quick": 0.15, "full": 0.5}  # seconds of sampling a kernel; compiling and warming up come on top
+PEAK_BUDGET = 0.4  # and for the peak of a dtype
+ROUNDS = 7  # of the break-even, at each size
+COLUMNS = (
+    "call_time", "flops_per_second", "bytes_per_second", "arithmetic_intensity", "roofline_share", "largest_error", "break_even_size",
+)  # fmt: skip
+
+
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """One for each kernel of the preset.
+
+    Raises:
+      InputError: an unknown preset.
+    """
+    return [_case(kernel, config) for kernel in kernels.cases(config.preset, backend.platform)]
+
+
+def _case(kernel: Kernel, config: RunConfig) -> Case:
+    settings = {"kernel": kernel.name} | {name: getattr(kernel, name) for name in ("group", "shape", "dtype", "lowering")}
+    return Case(config.replace(precision=kernel.dtype), settings | {"product_precision": kernel.precision}, (kernel.name,))
+
+
+def measure(case: Case, context: Context) -> Measured:
+    """Times one kernel on the first of the devices."""
+    device = context.backend.devices[0]
+    kernel = next(k for k in kernels.cases("full", device.platform) if k.name == case.settings["kernel"])
+    peak = measured(device, kernel.dtype, budget=PEAK_BUDGET)
+    return measure_kernel(kernel, device, peak, budget=BUDGETS[case.config.preset])
+
+
+def measure_kernel(kernel: Kernel, device: jax.Device, peak: Peak, *, budget: float = BUDGETS["quick"]) -> Measured:
+    """Times a kernel and holds it against its roofline.
+
+    Args:
+      kernel: one of `experiments.kernels.cases`.
+      device: where it runs, or between which and the host the copy goes.
+      peak: `experiments.measure.peak.measured` on this device, for the kernel's dtype.
+      budget: seconds of sampling.
+
+    Returns:
+      Metrics by the names of `METRICS`: times always, FLOPs and bytes and what follows from them where there are any. The
+      roofline of a copy is not the device's, so it has none.
+    """
+    operands = kernel.make(np.random.default_rng(0))
+    found = MEASURES[kernel.how](kernel, operands, device, peak, budget)
+    told = {"kernel": kernel.name, "group": kernel.group, "shape": kernel.shape, "dtype": kernel.dtype, "note": kernel.note}
+    told |= {"precision": kernel.precision, "precision_means": PRECISIONS[kernel.precision], "lowering": kernel.lowering}
+    told |= {"interpreted": kernel.lowering == "pallas, interpreted"}
+    return Measured(found.metrics, found.samples, provenance=told | found.provenance)
+
+
+def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+    """A compiled function, its operands on the device."""
+    args = jax.device_put(operands, device)
+    options = compiler_options(device.platform) if kernel.lowering == "ours" else {}
+    into = kernel.how == "into"
+    program = compiled_into(kernel.function, *args) if into else compiled(kernel.function, *args, compiler_options=options)
+    timing = timed(program.call, budget=budget)
+    flops = model_flops(kernel.function, *args) if kernel.flops is None else kernel.flops
+    metrics = _times(timing) | _rates(timing.median, flops, bytes_once(kernel.function, *args))
+    metrics |= _roofline(timing.median, flops, metrics["bytes_per_call"], peak)
+    metrics |= {"compile_time": program.lower_time + program.compile_time, "first_step_time": timing.first}
+    metrics |= _error(kernel, operands, program.call())
+    metrics |= {"peak_measured": peak.flops_per_second, "bandwidth_measured": peak.bandwidth}
+    return _measured(timing, metrics, {"compiler_options": options, "peak": dataclasses.asdict(peak)})
+
+
+def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+    del peak
+    return _copied(operands[0], functools.partial(kernel.function, operands[0], device), budget)
+
+
+def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+    del peak
+    return _copied(operands[0], functools.partial(kernel.function, jax.device_put(operands[0], device)), budget)
+
+
+def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> Measured:
+    timing = timed(call, budget=budget)
+    return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {})
+
+
+def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+    """NumPy on the host and, in turn with it, copy in, product on the device and copy out."""
+    del peak
+    rows: list[dict[str, float]] = []
+    samples: dict[str, list[float]] = {}
+    for pair in zip(operands[::2], operands[1::2], strict=True):
+        side = len(pair[0])
+        timings = interleaved(_sides(kernel.function, pair, device), ROUNDS, warm_up=budget / len(operands))
+        host, there = timings["host"], timings["device"]
+        rows.append({"size": side, "host_time": host.median, "device_time": there.median})
+        samples |= {f"host_time_{side}": list(host.samples), f"device_time_{side}": list(there.samples)}
+        rows[-1]["device_wins"] = wins(compare(there.samples, host.samples, paired=True))
+    size = break_even([row["size"] for row in rows], [bool(row["device_wins"]) for row in rows])
+    return Measured({} if size is None else {"break_even_size": size}, samples, provenance={"break_even": rows})
+
+
+def _sides(function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: jax.Device) -> dict[str, Callable[[], Any]]:
+    program = compiled(function, *jax.device_put(pair, device)).executable
+
+    def on_device() -> np.ndarray:
+        return copies.copy_out(program(*(copies.copy_in(operand, device) for operand in pair)))
+
+    return {"host": lambda: pair[0] @ pair[1], "device": on_device}
+
+
+MEASURES: dict[str, Callable[..., Measured]] = {
+    "call": _call,
+    "into": _call,
+    "copy_in": _copy_in,
+    "copy_out": _copy_out,
+    "break_even": _break_even,
+}
+
+
+def wins(comparison: Comparison) -> bool:
+    """Whether ours takes less time, by more than the noise."""
+    return comparison.different and comparison.ratio < 1
+
+
+def break_even(sizes: list[float], won: list[bool]) -> float | None:
+    """The size from which on all that were tried won; None where the last did not.
+
+    >>> break_even([16, 32, 64, 128], [False, True, False, True])
+    128
+    """
+    losses = [index for index, so in enumerate(won) if not so]
+    first = losses[-1] + 1 if losses else 0
+    return sizes[first] if first < len(sizes) else None
+
+
+def _times(timing: Timing) -> dict[str, float]:
+    low, high = timing.interval
+    return {"call_time": timing.median, "call_time_low": low, "call_time_high": high}
+
+
+def _rates(seconds: float, flops: int, moved: int) -> dict[str, float]:
+    """FLOPs are absent where there is no product and no convolution: nothing else is counted."""
+    rates = {"bytes_per_call": moved, "bytes_per_second": moved / seconds}
+    if flops:
+        rates |= {"flops_per_call": flops, "flops_per_second": flops / seconds, "arithmetic_intensity": flops / moved}
+    return rates
+
+
+def _roofline(seconds: float, flops: int, moved: float, peak: Peak) -> dict[str, float]:
+    bound = Roofline(peak.flops_per_second, peak.bandwidth).bound(flops, moved)
+    return {"roofline_time": bound, "roofline_share": bound / seconds}
+
+
+def _error(kernel: Kernel, operands: tuple[np.ndarray, ...], result: Any) -> dict[str, float]:
+    """Largest difference from float64 over the largest value, of the rows that the reference has."""
+    if kernel.reference is None:
+        return {}
+    expected = kernel.reference(*(operand.astype(np.float64) for operand in operands))
+    found = np.asarray(jax.tree.leaves(result)[0]).astype(np.float64)[: len(expected)]
+    return {"largest_error": float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))}
+
+
+def _measured(timing: Timing, metrics: dict[str, float], told: dict[str, Any]) -> Measured:
+    noise = {"noise": timing.noise.verdict, "warm_up_samples": len(timing.warm_up), "calls_per_sample": timing.calls_per_sample}
+    return Measured(metrics, {"call_time": list(timing.samples)}, provenance=noise | told)
