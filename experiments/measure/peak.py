@@ -41,7 +41,7 @@ class Peak:
     convolution: float | None
 
 
-def measured(device: jax.Device, precision: str, *, budget: float = 1.0) -> Peak:
+def measured(device: jax.Device, precision: str, *, budget: float = 0.4) -> Peak:
     """Measures a device, once in a process.
 
     Args:

@@ -21,7 +21,6 @@ from jaxcnn.backend import Backend
 from jaxcnn.parallel.options import compiler_options
 
 BUDGETS = {"quick": 0.15, "full": 0.5}  # seconds of sampling a kernel; compiling and warming up come on top
-PEAK_BUDGET = 0.4  # and for the peak of a dtype
 ROUNDS = 7  # of the break-even, at each size
 COLUMNS = (
     "call_time", "flops_per_second", "bytes_per_second", "arithmetic_intensity", "roofline_share", "largest_error", "break_even_size",
@@ -46,7 +45,7 @@ def measure(case: Case, context: Context) -> Measured:
     """Times one kernel on the first of the devices."""
     device = context.backend.devices[0]
     kernel = next(k for k in kernels.cases("full", device.platform) if k.name == case.settings["kernel"])
-    peak = measured(device, kernel.dtype, budget=PEAK_BUDGET)
+    peak = measured(device, kernel.dtype)
     return measure_kernel(kernel, device, peak, budget=BUDGETS[case.config.preset])
 
 
