@@ -43,7 +43,9 @@ METRICS: dict[str, Metric] = {
     "bytes_per_second": Metric("B/s", "bytes that must move at least once over the time of the call"),
     "mfu": Metric("", "model FLOP/s over the published dense peak for this precision"),
     "mfu_measured_peak": Metric("", "model FLOP/s over the peak measured here, now"),
-    "roofline_share": Metric("", "roofline bound over time: 1 is all that arithmetic and memory allow; more where the data stay in a cache"),
+    "roofline_share": Metric(
+        "", "roofline bound over time; above 1 where data stay in a cache"
+    ),
     "roofline_time": Metric("s", "least time by the measured peak and the measured bandwidth"),
     "arithmetic_intensity": Metric("FLOP/B", "model FLOPs over bytes that must move at least once"),
     "flops_per_dollar": Metric("FLOP/$", "μ: model FLOP/s for each dollar a second that the accelerator costs"),
@@ -57,15 +59,15 @@ METRICS: dict[str, Metric] = {
     "power": Metric("W", "mean measured power of the devices used, in training"),
     "power_data_sheet": Metric("W", "of the devices used, from the device table"),
     "memory_planned": Metric("B", "of the train program on one device, as the compiler plans it"),
-    "memory_peak": Metric("B", "observed: of the device where it says so, else of the process on the host"),
+    "memory_peak": Metric("B", "observed: of the device where it says so, else of this process"),
     "peak_published": Metric("FLOP/s", "dense peak of the devices used for this precision, from the device table"),
     "peak_measured": Metric("FLOP/s", "of a large matrix product on these devices, now"),
     "bandwidth_published": Metric("B/s", "memory bandwidth of the devices used, from the device table"),
     "bandwidth_measured": Metric("B/s", "memory bandwidth by the STREAM triad on these devices, now"),
     "flops_per_step": Metric("FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"),
-    "compiler_flops_per_step": Metric("FLOP", "of the compiled train program by its compiler's own count, on one device"),
+    "compiler_flops_per_step": Metric("FLOP", "of the train program by its compiler's own count, on one device"),
     "closed_form_flops_per_step": Metric(
-        "FLOP", "three forward passes less the first layer's input gradient, by the model table"
+        "FLOP", "three forward passes less the first input gradient, by the layers"
     ),
     "bytes_per_step": Metric("B", "that a train step must move at least once"),
     "flops_per_call": Metric("FLOP", "model FLOPs of one call"),

@@ -1,5 +1,7 @@
 import io
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -105,7 +107,7 @@ def test_units(name, value, text):
 
 
 def test_the_terminal_table_shows_every_metric_with_its_meaning():
-    console = Console(record=True, width=140, file=io.StringIO())
+    console = Console(record=True, width=240, file=io.StringIO())
     report.print_record(console, record(metrics=dict.fromkeys(METRICS, 1.0)))
     text = console.export_text()
     assert all(name in text and metric.about in text for name, metric in METRICS.items())
@@ -115,3 +117,64 @@ def test_the_terminal_says_that_simulated_devices_have_no_speed():
     console = Console(record=True, width=140, file=io.StringIO())
     report.print_record(console, record(provenance={"accelerator": "CPU", "simulated": True}))
     assert "simulated devices: no speeds" in console.export_text()
+
+
+FAR = {
+    "accelerator": "NVIDIA H100 80GB HBM3",
+    "device_kind": "NVIDIA H100 80GB HBM3",
+    "platform": "gpu",
+    "machine": "far",
+    "remarks": ["step times: wandering"],
+    "device_row": "H100 SXM",
+}
+
+
+def test_records_of_several_accelerators_stand_side_by_side(tmp_path, no_published):
+    times = {"CPU": 0.004, "NVIDIA H100 80GB HBM3": 0.001}
+    rows = [
+        record(
+            case=name, metrics={"step_time": time}, samples={"step_time": [time] * 7}, curves=[],
+            provenance=FAR | {"accelerator": name, "machine": name},
+        )
+        for name, time in times.items()
+    ]  # fmt: skip
+    text = without_scripts(built(tmp_path, *rows))
+    assert "Side by side" in text and "slower: takes 4.000 times as long" in text
+
+
+def test_a_record_from_a_gpu_is_shown_where_neither_it_nor_its_packages_are(tmp_path):
+    records.write(record(provenance=FAR, metrics={"step_time": 0.001, "mfu": 0.42, "flops_per_dollar": 3e14}), tmp_path)
+    code = f"""
+import sys
+for name in ("jax", "jaxlib", "flax", "optax", "orbax", "pynvml", "torch", "tensorflow", "grain"):
+    sys.modules[name] = None  # to import it now fails
+from etils import epath
+from rich.console import Console
+from experiments import records, report
+folder = epath.Path({str(tmp_path)!r})
+(found,), problems = records.load([folder])
+report.print_record(Console(width=160), found)
+report.write_page([folder], folder / "report.html")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "NVIDIA H100 80GB HBM3" in done.stdout and "0.4200" in done.stdout and "300 TFLOP/$" in done.stdout
+    assert "note: step times: wandering" in done.stdout
+    page = without_scripts((tmp_path / "report.html").read_text())
+    assert "0.4200" in page and "300 TFLOP/$" in page and "step times: wandering" in page
+
+
+def test_the_cases_of_a_study_are_rows_of_one_table_and_remarks_stand_below_once():
+    console = Console(record=True, width=140, file=io.StringIO())
+    rows = [
+        record(
+            study="kernels", settings={"kernel": "triad"}, metrics={"call_time": 2e-3, "bytes_per_second": 9e9}, provenance=FAR
+        ),
+        record(study="kernels", settings={"kernel": "matmul"}, metrics={"call_time": 1e-3, "mfu": 0.5}, provenance=FAR),
+        record(study="kernels", settings={"kernel": "inverse"}, status="failed", message="no\nsuch op", metrics={}),
+    ]
+    report.print_table(console, "kernels", ("call_time", "mfu", "bytes_per_second", "flops_per_joule"), rows)
+    text = console.export_text()
+    assert re.search(r"triad +2 ms +9 GB/s", text) and re.search(r"matmul +1 ms +0.5000", text)
+    assert "failed no" in text and "joule" not in text
+    assert text.count("note: step times: wandering") == 1

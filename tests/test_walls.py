@@ -58,3 +58,8 @@ def test_imports_run_one_way(path):
 def test_the_report_does_not_measure():
     for path in (ROOT / "experiments" / "report").glob("*.py"):
         assert not any(name.startswith(("experiments.measure", "experiments.pipelines")) for name in imports(path)), path
+
+
+def test_what_compares_records_measures_nothing():
+    found = imports(ROOT / "experiments" / "comparison.py")
+    assert found == {"experiments.measure.noise.compare", "experiments.records.Record"}, "the statistics, which are pure"

@@ -83,11 +83,13 @@ def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], ba
 
 
 def _in_training(model: nnx.Module, trained: tuple[str, ...]) -> nnx.Module:
-    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`."""
+    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`; batch norm too, shapes and costs being the same."""
     if trained:
         model.eval()
         for name in trained:
             getattr(model, name).train()
+    # to write its statistics, NNX asks for their sharding, which takes JAX a walk through all that was traced so far
+    model.set_attributes(nnx.BatchNorm, use_running_average=True, raise_if_not_found=False)
     return model
 
 

@@ -9,9 +9,10 @@ import jinja2
 from etils import epath
 
 from experiments import records
+from experiments.comparison import side_by_side
 from experiments.records import METRICS, Record
 from experiments.report.figures import learning_curves
-from experiments.report.wording import accelerator_label, case_label, readable
+from experiments.report.wording import accelerator_label, case_label, readable, remarks
 
 PUBLISHED = Path(__file__).parent.parent / "published"
 
@@ -36,9 +37,12 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     elsewhere, more_problems = records.load([PUBLISHED])
     parts = [("measured here", records.latest(own)), ("measured elsewhere", records.latest(elsewhere))]
     tables = [table for where, rows in parts for table in _tables(where, rows)]
+    standings = side_by_side([record for _, rows in parts for record in rows])
     figures = learning_curves([record for table in tables for record in table.rows if record.curves])
     page = _template().render(
         tables=tables,
+        standings=standings,
+        remarks=remarks,
         metrics=METRICS,
         readable=readable,
         case_label=case_label,

@@ -44,6 +44,8 @@ def print_table(console: Console, study: str, columns: Sequence[str], records: S
             cells = [f"[bold red]{record.status}[/] {escape(record.message.splitlines()[0])}"]
         table.add_row(escape(case_label(record)), *cells)
     console.print(table)
+    for remark in dict.fromkeys(remark for record in records for remark in remarks(record)):
+        console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -29,7 +29,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         known = [name for name, row in models.MODELS.items() if row.detects]
         raise InputError(f"model {config.model!r} does not find objects; --study=detection needs --model={', '.join(known)}")
     defaults = {
-        "batch_size": 4, "epochs": 300, "image_size": 128, "optimizer": "adam", "learning_rate": 1e-3, "schedule": "cosine",
+        "batch_size": 4, "epochs": 300, "image_size": 128, "optimizer": "adam", "learning_rate": 2e-4, "schedule": "cosine",
         "weight_decay": 0.0, "moving_average": 0.0, "normalise": "unit",
     }  # fmt: skip
     config = config.filled_in(defaults)

@@ -23,7 +23,8 @@ from jaxcnn.parallel.options import compiler_options
 BUDGETS = {"quick": 0.15, "full": 0.5}  # seconds of sampling a kernel; compiling and warming up come on top
 ROUNDS = 7  # of the break-even, at each size
 COLUMNS = (
-    "call_time", "flops_per_second", "bytes_per_second", "arithmetic_intensity", "roofline_share", "largest_error", "break_even_size",
+    "call_time", "flops_per_second", "bytes_per_second", "arithmetic_intensity", "roofline_share", "mfu", "flops_per_dollar",
+    "flops_per_joule", "flops_per_joule_data_sheet", "largest_error", "break_even_size",
 )  # fmt: skip
 
 
@@ -114,7 +115,10 @@ def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.De
         samples |= {f"host_time_{side}": list(host.samples), f"device_time_{side}": list(there.samples)}
         rows[-1]["device_wins"] = wins(compare(there.samples, host.samples, paired=True))
     size = break_even([row["size"] for row in rows], [bool(row["device_wins"]) for row in rows])
-    return Measured({} if size is None else {"break_even_size": size}, samples, provenance={"break_even": rows})
+    told = f"the copy to the device pays from {size} rows on" if size else f"the copy never pays, up to {rows[-1]['size']} rows"
+    remarks = [f"square matrix product, NumPy against copy in, product and copy out: {told}"]
+    metrics = {} if size is None else {"break_even_size": size}
+    return Measured(metrics, samples, provenance={"break_even": rows, "remarks": remarks})
 
 
 def _sides(function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: jax.Device) -> dict[str, Callable[[], Any]]:
