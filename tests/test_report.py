@@ -176,5 +176,5 @@ def test_the_cases_of_a_study_are_rows_of_one_table_and_remarks_stand_below_once
     report.print_table(console, "kernels", ("call_time", "mfu", "bytes_per_second", "flops_per_joule"), rows)
     text = console.export_text()
     assert re.search(r"triad +2 ms +9 GB/s", text) and re.search(r"matmul +1 ms +0.5000", text)
-    assert "failed no" in text and "joule" not in text
+    assert "failed: inverse: no\nsuch op" in text and "joule" not in text
     assert text.count("note: step times: wandering") == 1

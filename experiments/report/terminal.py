@@ -41,9 +41,12 @@ def print_table(console: Console, study: str, columns: Sequence[str], records: S
         if record.status == "ok":
             cells = [readable(name, record.metrics[name]) if name in record.metrics else "" for name in shown]
         else:
-            cells = [f"[bold red]{record.status}[/] {escape(record.message.splitlines()[0])}"]
+            cells = [f"[bold red]{record.status}[/]"]
         table.add_row(escape(case_label(record)), *cells)
     console.print(table)
+    for record in records:
+        if record.status != "ok":
+            console.print(f"{record.status}: {case_label(record)}: {record.message}", markup=False, highlight=False, soft_wrap=True)
     for remark in dict.fromkeys(remark for record in records for remark in remarks(record)):
         console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
 
