@@ -93,15 +93,21 @@ class RunConfig:
     """A TOML file of further accelerators, laid out as experiments/hardware/devices.toml."""
     results: str = "results"
     """Folder for records, checkpoints and the report; may be a bucket."""
+    memory_limit: int | None = None
+    """Bytes that a case in a process of its own may take; most of what is free if not given."""
+    time_limit: float = 1800.0
+    """Seconds that it may take."""
+    dry_run: bool = False
+    """Show the cases, which of them are measured already and how long the others may take, and end."""
     force: bool = False
     """Measure again, from the start, though there is a record or a checkpoint."""
     list: bool = False
     """Show studies, models, data sets and strategies, and end."""
 
     def __post_init__(self):
-        for name in ("batch_size", "epochs", "image_size", "resize", "patience", "save_every"):
+        for name in ("batch_size", "epochs", "image_size", "resize", "patience", "save_every", "memory_limit"):
             self._require(name, lambda value: value >= 1, "must be 1 or more")
-        for name in ("learning_rate", "stages", "target_loss"):
+        for name in ("learning_rate", "stages", "target_loss", "time_limit"):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         self._require("weight_decay", lambda value: 0 <= value < float("inf"), "must be 0 or a positive number")
         self._require("moving_average", lambda value: 0 <= value < 1, "must be 0 or lie between 0 and 1")
@@ -139,7 +145,7 @@ class RunConfig:
         """What makes this case another than the next: all but where things lie and how they are shown."""
         elsewhere = {
             "device", "study", "preset", "price", "prices", "devices", "data_dir", "results", "force", "list", "save_every",
-            "workers", "skip_bad_images",
+            "workers", "skip_bad_images", "memory_limit", "time_limit", "dry_run",
         }  # fmt: skip
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in elsewhere}
 

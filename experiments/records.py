@@ -43,9 +43,7 @@ METRICS: dict[str, Metric] = {
     "bytes_per_second": Metric("B/s", "bytes that must move at least once over the time of the call"),
     "mfu": Metric("", "model FLOP/s over the published dense peak for this precision"),
     "mfu_measured_peak": Metric("", "model FLOP/s over the peak measured here, now"),
-    "roofline_share": Metric(
-        "", "roofline bound over time; above 1 where data stay in a cache"
-    ),
+    "roofline_share": Metric("", "roofline bound over time; above 1 where data stay in a cache"),
     "roofline_time": Metric("s", "least time by the measured peak and the measured bandwidth"),
     "arithmetic_intensity": Metric("FLOP/B", "model FLOPs over bytes that must move at least once"),
     "flops_per_dollar": Metric("FLOP/$", "μ: model FLOP/s for each dollar a second that the accelerator costs"),
@@ -66,9 +64,7 @@ METRICS: dict[str, Metric] = {
     "bandwidth_measured": Metric("B/s", "memory bandwidth by the STREAM triad on these devices, now"),
     "flops_per_step": Metric("FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"),
     "compiler_flops_per_step": Metric("FLOP", "of the train program by its compiler's own count, on one device"),
-    "closed_form_flops_per_step": Metric(
-        "FLOP", "three forward passes less the first input gradient, by the layers"
-    ),
+    "closed_form_flops_per_step": Metric("FLOP", "three forward passes less the first input gradient, by the layers"),
     "bytes_per_step": Metric("B", "that a train step must move at least once"),
     "flops_per_call": Metric("FLOP", "model FLOPs of one call"),
     "bytes_per_call": Metric("B", "that one call must move at least once: inputs and outputs"),

@@ -56,6 +56,9 @@ def _run(config: RunConfig, console: "Console") -> int:
     devices = backend.select(config.device)
     merits.check(config, devices)
     plan = [(name, STUDIES[name], STUDIES[name].cases(config, devices)) for name in config.studies]
+    if config.dry_run:
+        report.print_plan(console, [(name, *row) for name, _, cases in plan for row in runner.plan(name, cases, devices)])
+        return 0
     statuses = []
     try:
         for name, study, cases in plan:

@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import re
+import statistics
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +19,7 @@ from etils import epath
 from rich.console import Console
 
 from experiments import provenance, records, report
+from experiments.isolated import measure_apart
 from experiments.measure.memory import is_out_of_memory
 from experiments.merits import merits
 from experiments.studies.study import Case, Context, Measured, Study
@@ -48,6 +51,17 @@ def run_study(name: str, study: Study, cases: Sequence[Case], backend: Backend, 
     return found
 
 
+def plan(name: str, cases: Sequence[Case], backend: Backend) -> list[tuple[Case, bool, float | None]]:
+    """Each case of a study, whether it has a record, and the seconds it may take: the median of the study's records here."""
+    rows, known = [], []
+    for case in cases:
+        record = records.find(epath.Path(case.config.results).expanduser(), name, case_name(case, backend))
+        known += [record.provenance["case_seconds"]] if record and "case_seconds" in record.provenance else []
+        rows.append((case, record is not None))
+    expected = statistics.median(known) if known else None
+    return [(case, there, expected) for case, there in rows]
+
+
 def run_case(name: str, study: Study, case: Case, backend: Backend, console: Console) -> tuple[records.Record, bool]:
     """Measures a case unless its record is there already.
 
@@ -65,8 +79,10 @@ def run_case(name: str, study: Study, case: Case, backend: Backend, console: Con
     if not case.config.force and not unfinished and (record := records.find(results, name, named)):
         return record, True
     context = Context(backend, scratch, console)
+    began = time.perf_counter()
+    apart = study.isolated and backend.platform == "cpu"
     with _alone(scratch):
-        status, message, measured = _measure(study, case, context)
+        status, message, measured = measure_apart(name, case, context) if apart else measure_here(study, case, context)
     record = records.Record(
         study=name,
         case=named,
@@ -77,7 +93,7 @@ def run_case(name: str, study: Study, case: Case, backend: Backend, console: Con
         samples=measured.samples,
         curves=measured.curves,
         utilisation=measured.utilisation,
-        provenance=provenance.describe(backend) | measured.provenance,
+        provenance=provenance.describe(backend) | {"case_seconds": time.perf_counter() - began} | measured.provenance,
     )
     records.write(record, results)
     if status == "ok" and scratch.exists():
@@ -120,7 +136,7 @@ def case_name(case: Case, backend: Backend) -> str:
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)
 
 
-def _measure(study: Study, case: Case, context: Context) -> tuple[str, str, Measured]:
+def measure_here(study: Study, case: Case, context: Context) -> tuple[str, str, Measured]:
     """Status, message and what was measured; every failure of the case itself is a row."""
     try:
         measured = study.measure(case, context)

@@ -1,6 +1,6 @@
 """Records to something a person reads: tables on the terminal and one HTML page. Never measures."""
 
 from experiments.report.page import write_page
-from experiments.report.terminal import print_choices, print_record, print_table
+from experiments.report.terminal import print_choices, print_plan, print_record, print_table
 
-__all__ = ["print_choices", "print_record", "print_table", "write_page"]
+__all__ = ["print_choices", "print_plan", "print_record", "print_table", "write_page"]

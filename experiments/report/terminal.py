@@ -1,6 +1,7 @@
 """Tables on the terminal."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import rich.box
 from rich.console import Console
@@ -46,7 +47,9 @@ def print_table(console: Console, study: str, columns: Sequence[str], records: S
     console.print(table)
     for record in records:
         if record.status != "ok":
-            console.print(f"{record.status}: {case_label(record)}: {record.message}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"{record.status}: {case_label(record)}: {record.message}", markup=False, highlight=False, soft_wrap=True
+            )
     for remark in dict.fromkeys(remark for record in records for remark in remarks(record)):
         console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
 
@@ -60,6 +63,22 @@ def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Se
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table if rows else "  nothing")
+
+
+def print_plan(console: Console, rows: Sequence[tuple[str, Any, bool, float | None]]) -> None:
+    """What would be measured: study, case, whether it is there already, the seconds it may take (None where nobody knows)."""
+    table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("study", "case", "seconds"):
+        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    for study, case, there, seconds in rows:
+        cell = "measured" if there else "?" if seconds is None else f"{seconds:.1f}"
+        table.add_row(study, escape("-".join(case.parts)), cell)
+    console.print(table)
+    missing = [seconds for _, _, there, seconds in rows if not there]
+    known = [seconds for seconds in missing if seconds is not None]
+    about = f"about {sum(known):,.0f} s" if known else "no record yet says how long"
+    unknown = f", {len(missing) - len(known)} of unknown length" if known and len(known) < len(missing) else ""
+    console.print(f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False)
 
 
 def print_choices(console: Console) -> None:

@@ -65,6 +65,7 @@ class Study:
       cases: ``cases(config, backend)`` fills in the defaults, refuses what cannot be, and lists what is to be measured;
         quick, reads no data.
       measure: ``measure(case, context)`` answers the question for one case.
+      isolated: a case may kill its process, so on a CPU each has one of its own.
       columns: metrics that are shown side by side where a study has many cases; none where it has one.
     """
 
@@ -72,6 +73,7 @@ class Study:
     cases: Callable[[RunConfig, Backend], list[Case]]
     measure: Callable[[Case, Context], Measured]
     columns: tuple[str, ...] = ()
+    isolated: bool = False
 
 
 def training_case(config: RunConfig, backend: Backend) -> Case:
