@@ -87,13 +87,8 @@ def _element(row, column, out) -> None:
 def tiled(a: Array, b: Array, *, platform: str) -> Array:
     """One program for each tile of the output, summed over tiles of the inputs: ``f32[m, k] · f32[k, n]``.
 
-    Args:
-      a, b: their sides are multiples of the tile's.
-      tile: rows, columns and depth.
-      interpret: run as ordinary JAX operations.
-
     Raises:
-      ValueError: a side that is no multiple.
+      ValueError: a side that is no multiple of the tile's, see `TILES`.
     """
     (m, depth), n = a.shape, b.shape[1]
     rows, columns, step = TILES[platform]
