@@ -32,13 +32,14 @@ def side_by_side(records: Sequence[Record]) -> list[list[Standing]]:
     questions: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "ok" and not record.provenance.get("simulated") and _metric(record):
-            questions.setdefault(json.dumps([record.study, record.settings], sort_keys=True), []).append(record)
+            question = [record.study, _metric(record), record.settings]
+            questions.setdefault(json.dumps(question, sort_keys=True, default=str), []).append(record)
     return [_standings(group) for group in questions.values() if len({_place(record) for record in group}) > 1]
 
 
 def _standings(records: Sequence[Record]) -> list[Standing]:
     metric = _metric(records[0])
-    first, *others = sorted(records, key=lambda record: record.metrics.get(metric, float("inf")))
+    first, *others = sorted(records, key=lambda record: record.metrics[metric])
     return [Standing(first, metric, 1.0, ""), *(_behind(record, first, metric) for record in others)]
 
 
@@ -63,5 +64,6 @@ def _samples(record: Record, metric: str) -> list[float]:
     return [time / steps for (time, steps, sitting), (*_, before) in zip(rows[1:], rows, strict=False) if sitting == before]
 
 
-def _place(record: Record) -> tuple[str, str]:
-    return str(record.provenance.get("accelerator")), str(record.provenance.get("machine"))
+def _place(record: Record) -> tuple[str, ...]:
+    """Accelerator, how many of them, and machine."""
+    return tuple(str(record.provenance.get(name)) for name in ("accelerator", "strategy_devices", "machine"))

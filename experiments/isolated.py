@@ -3,73 +3,118 @@
 import contextlib
 import dataclasses
 import json
-import resource
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
 from etils import epath
 
 from experiments.config import RunConfig
+from experiments.measure.limits import LEAST, free_memory, held_memory, limit_memory
 from experiments.measure.memory import is_out_of_memory
-from experiments.studies.study import Case, Context, Measured
+from jaxcnn.errors import InputError
+
+if TYPE_CHECKING:  # studies may measure apart themselves
+    from experiments.studies.study import Case, Context, Measured
 
 SHARE = 0.8  # of the memory that is free, unless --memory-limit says otherwise
+REFUSED = "refused"  # stands where a status would: the case cannot be what was asked for
 
 
-def measure_apart(study: str, case: Case, context: Context) -> tuple[str, str, Measured]:
+def measure_apart(study: str, case: "Case", context: "Context") -> tuple[str, str, "Measured"]:
     """Status, message and what was measured, by a process that may take so much memory and so long, and no more.
 
     Args:
       study: its key in `STUDIES`.
-      case: see `Study`.
-      context: its backend is that of a CPU; an accelerator belongs to one process.
+      case: see `Study`; its configuration gets the memory limit filled in.
+      context: its backend is another than the process will have: an accelerator belongs to one process, a CPU to many.
+
+    Raises:
+      InputError: the case cannot be what was asked for, or the memory would not even do for JAX.
     """
-    limit = case.config.memory_limit or int(SHARE * psutil.virtual_memory().available)
-    with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder) / "answer.json"
-        question = {"study": study, "case": dataclasses.asdict(case), "scratch": str(context.scratch), "memory_limit": limit}
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "experiments.isolated", str(answer)],
-                input=json.dumps(question), capture_output=True, text=True, timeout=case.config.time_limit,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return "failed", f"took longer than {case.config.time_limit:g} s (--time-limit)", Measured()
-        if done.returncode == 0 and answer.exists():
+    from experiments.studies.study import Measured
+
+    limit = case.config.memory_limit or int(SHARE * free_memory())
+    asked = dataclasses.replace(case, config=case.config.replace(memory_limit=limit))
+    question = {"study": study, "case": dataclasses.asdict(asked), "scratch": str(context.scratch), "parent": os.getpid()}
+    with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as folder:
+        answer, said = Path(folder) / "answer.json", Path(folder) / "said.txt"
+        code = _run(question, answer, said, case.config.time_limit)
+        if answer.exists():  # whatever became of the process afterwards
             status, message, measured = json.loads(answer.read_text())
+            if status == REFUSED:
+                raise InputError(message)
             return status, message, Measured(**measured)
-        return (*_death(done, limit), Measured(provenance={"stderr": done.stderr[-2000:], "memory_limit": limit}))
+        last_words = said.read_text(errors="replace")[-2000:]
+    if code is None:
+        status, message = "failed", f"took longer than {case.config.time_limit:g} s (--time-limit)"
+    else:
+        status, message = _death(code, last_words, limit)
+    return status, message, Measured(provenance={"stderr": last_words, "memory_limit": limit})
 
 
-def _death(done: subprocess.CompletedProcess[str], limit: int) -> tuple[str, str]:
+def _run(question: dict[str, Any], answer: Path, said: Path, time_limit: float) -> int | None:
+    """The process's exit code; None where it took too long. Its own processes end with it."""
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.isolated", str(answer)],
+            stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.communicate(json.dumps(question), timeout=time_limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _kill(process)
+    return process.returncode
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """With all that it started."""
+    with contextlib.suppress(ProcessLookupError):  # all gone
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+
+
+def _death(code: int, last_words: str, limit: int) -> tuple[str, str]:
     """Status and message of a process that left no answer."""
-    if done.returncode == -signal.SIGKILL:
+    if code == -signal.SIGKILL:
         return "out_of_memory", "the system killed the process, for want of memory most likely"
-    if is_out_of_memory(RuntimeError(done.stderr)):
+    if is_out_of_memory(RuntimeError(last_words)):
         return "out_of_memory", f"the process ended for want of memory; it had {limit / 1e9:.2f} GB"
-    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
-    return "failed", f"the process ended with {how}: {last}"
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    last = next((line for line in reversed(last_words.splitlines()) if line.strip()), "it said nothing")
+    return "failed", f"the process, which had {limit / 1e9:.2f} GB of memory, ended with {how}: {last}"
 
 
 def main() -> None:
     """The process itself: a question on stdin, the answer in the file named."""
     question = json.load(sys.stdin)
-    _limit_memory(question["memory_limit"])
-    with contextlib.redirect_stdout(sys.stderr):
-        answer = _answer(question)
-    Path(sys.argv[1]).write_text(json.dumps(answer))
+    threading.Thread(target=_end_with, args=(question["parent"],), daemon=True).start()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = _answer(question)
+    except InputError as error:
+        answer = REFUSED, str(error), {}
+    path = Path(sys.argv[1])
+    path.with_suffix(".tmp").write_text(json.dumps(answer))
+    path.with_suffix(".tmp").replace(path)
 
 
-def _limit_memory(limit: int) -> None:
-    """Of data, not of addresses: XLA reserves many more of those than it uses."""
-    with contextlib.suppress(ValueError, OSError):  # not on this system
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+def _end_with(parent: int) -> None:
+    """Ends this process when the one that started it is gone, killed perhaps: nobody waits for the answer."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _answer(question: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
@@ -77,6 +122,7 @@ def _answer(question: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
 
     from experiments.runner import measure_here
     from experiments.studies import STUDIES
+    from experiments.studies.study import Case, Context
     from jaxcnn import backend
 
     case = question["case"]
@@ -84,8 +130,21 @@ def _answer(question: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     config = RunConfig(**(case["config"] | tuples))
     case = Case(config, case["settings"], tuple(case["parts"]), case["data"])
     context = Context(backend.select(config.device), epath.Path(question["scratch"]), Console(file=sys.stderr))
+    if context.backend.platform == "cpu":  # an accelerator's driver asks for more than it uses, and its own memory is elsewhere
+        _limit(config.memory_limit)
     status, message, measured = measure_here(STUDIES[question["study"]], case, context)
     return status, message, dataclasses.asdict(measured)
+
+
+def _limit(limit: int) -> None:
+    """From here on, when JAX is there: with too little for that it would end in a hundred ways, some of them silent."""
+    held = held_memory() or 0
+    if limit < held + LEAST:
+        raise InputError(
+            f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process that has JAX loaded holds {held:,} and "
+            f"needs {LEAST:,} more to compile anything; allow {held + LEAST:,} at least"
+        )
+    limit_memory(limit)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """From a dataset to the two functions that the loop needs: advance and evaluate, compiled and warm."""
 
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.monitoring
 import jax.numpy as jnp
 import numpy as np
 import psutil
 
+from experiments.measure.timing import Compiled, compiled
 from jaxcnn.data import as_arrays, fitted
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import Arrays, Shape, Split
@@ -41,17 +40,13 @@ class Pipeline:
       name: ``resident`` or ``streamed``.
       advance: see `jaxcnn.training.fit`.
       evaluate: ``evaluate(state, split)`` with ``validation`` or ``test``, summed metrics.
-      program: the compiled train program.
-      compile_seconds: of it.
-      cached: the compiler's work was already in the compilation cache.
+      program: the compiled train program, and how long that took.
     """
 
     name: str
     advance: Advance
     evaluate: Callable[[TrainState, str], dict[str, Any]]
-    program: jax.stages.Compiled
-    compile_seconds: float
-    cached: bool
+    program: Compiled
 
 
 def choose(asked: str, examples: int, shape: Shape, devices: Sequence[jax.Device]) -> tuple[str, str]:
@@ -96,9 +91,10 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
     held_out = {name: strategy.place_data(_tree(_filled_up(as_arrays(getattr(splits, name), shape), rows))) for name in counts}
     feed = ResidentFeed(len(splits.train), batch_size, seed)
     train = strategy.compile(many_train_steps(step, feed), resident=True)
-    train, seconds, cached = _compiled(train, state, data, np.int32(1))
+    program = compiled(train, state, data, np.int32(1))
+    train = program.executable
     evaluation = strategy.compile_evaluation(whole_evaluation(step.evaluation, feed), resident=True)
-    evaluation, *_ = _compiled(evaluation, state, held_out["test"], np.int32(1))
+    evaluation = compiled(evaluation, state, held_out["test"], np.int32(1)).executable
 
     def advance(state, step, count):
         state, metrics = train(state, data, np.int32(count))
@@ -107,7 +103,7 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
     def evaluate(state, split):
         return evaluation(state, held_out[split], np.int32(counts[split]))
 
-    return Pipeline("resident", advance, evaluate, train, seconds, cached)
+    return Pipeline("resident", advance, evaluate, program)
 
 
 def _streamed(
@@ -125,9 +121,10 @@ def _streamed(
 ) -> Pipeline:
     batches = TrainBatches(fitted(splits.train, shape), batch_size, seed)
     held_out = {name: EvaluationBatches(fitted(getattr(splits, name), shape), batch_size) for name in ("validation", "test")}
-    train, seconds, cached = _compiled(strategy.compile(step), state, strategy.place_batch(batches[first_step]))
+    program = compiled(strategy.compile(step), state, strategy.place_batch(batches[first_step]))
+    train = program.executable
     evaluation = strategy.compile_evaluation(step.evaluation)
-    evaluation, *_ = _compiled(evaluation, state, strategy.place_batch(held_out["test"][0]))
+    evaluation = compiled(evaluation, state, strategy.place_batch(held_out["test"][0])).executable
     placed = _ahead(strategy.place_batch, stream(batches, first_step, last_step, workers))
     first = list(itertools.islice(placed, 1))  # waits here for the workers to start, not in the first step
     placed = itertools.chain(first, placed)
@@ -144,7 +141,7 @@ def _streamed(
         each = [evaluation(state, batch) for batch in _ahead(strategy.place_batch, stream(batches, 0, len(batches), 0))]
         return jax.tree.map(lambda *values: jnp.sum(jnp.stack(values)), *each)
 
-    return Pipeline("streamed", advance, evaluate, train, seconds, cached)
+    return Pipeline("streamed", advance, evaluate, program)
 
 
 def _ahead(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:
@@ -155,23 +152,6 @@ def _ahead(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[
         if len(waiting) > depth:
             yield waiting.popleft()
     yield from waiting
-
-
-def _compiled(function: Callable, *args: Any) -> tuple[Callable, float, bool]:
-    """Compiles ahead of time: the program, the seconds, and whether the compilation cache had it."""
-    hits: list[str] = []
-
-    def listen(event: str, **_: Any) -> None:
-        if event == "/jax/compilation_cache/cache_hits":
-            hits.append(event)
-
-    jax.monitoring.register_event_listener(listen)
-    start = time.perf_counter()
-    try:
-        compiled = function.lower(*args).compile()
-    finally:
-        jax.monitoring.unregister_event_listener(listen)
-    return compiled, time.perf_counter() - start, bool(hits)
 
 
 def _tree(arrays: Arrays) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,9 +55,10 @@ METRICS: dict[str, Metric] = {
     "cost_per_million_images": Metric("$", "price of training on a million images at this rate"),
     "price_per_hour": Metric("$/h", "of the devices used, from the device table or --price"),
     "power": Metric("W", "mean measured power of the devices used, in training"),
+    "energy_per_step": Metric("J", "measured energy of training over its steps, validation and saving included"),
     "power_data_sheet": Metric("W", "of the devices used, from the device table"),
     "memory_planned": Metric("B", "of the train program on one device, as the compiler plans it"),
-    "memory_peak": Metric("B", "observed: of the device where it says so, else of this process"),
+    "memory_peak": Metric("B", "high-water mark: of the device where it says so, else of this process"),
     "peak_published": Metric("FLOP/s", "dense peak of the devices used for this precision, from the device table"),
     "peak_measured": Metric("FLOP/s", "of a large matrix product on these devices, now"),
     "bandwidth_published": Metric("B/s", "memory bandwidth of the devices used, from the device table"),
@@ -69,7 +70,7 @@ METRICS: dict[str, Metric] = {
     "flops_per_call": Metric("FLOP", "model FLOPs of one call"),
     "bytes_per_call": Metric("B", "that one call must move at least once: inputs and outputs"),
     "largest_error": Metric("", "largest difference from float64 over the largest value"),
-    "break_even_size": Metric("", "rows of the square matrices from which the device wins over NumPy, copies included"),
+    "break_even_size": Metric("rows", "of the square matrices from which the device wins over NumPy, copies included"),
     "compile_time": Metric("s", "of the train program: tracing, lowering, compiling"),
     "cache_load_time": Metric("s", "of the train program from the compilation cache, where it had been compiled before"),
     "first_step_time": Metric("s", "of the first step after compiling"),
@@ -83,6 +84,37 @@ METRICS: dict[str, Metric] = {
     "parameters": Metric("", "trainable"),
     "steps": Metric("", "train steps taken"),
     "epochs": Metric("", "passes over the training set"),
+    "bytes_summed": Metric("B", "that a step sums over devices (all-reduce), by the text of the compiled program"),
+    "communication_share": Metric(
+        "", "of the step beyond the same local work on one device: sums between devices, waiting, dispatch"
+    ),
+    "largest_loss_difference": Metric("", "from the run that it must agree with, over the largest loss"),
+    "largest_parameter_difference": Metric("", "the same of the parameters after the last step, over the largest of their leaf"),
+    "members": Metric("", "networks trained at once"),
+    "one_by_one_time": Metric("s", "median time of a step of every member, one after the other"),
+    "speed_up": Metric("", "median over rounds of the time of one after the other over that at once"),
+    "speed_up_low": Metric("", "lower end of the 98 % confidence interval of the speed-up"),
+    "speed_up_high": Metric("", "upper end of it"),
+    "mean_accuracy": Metric("", "of the members, on what each was not trained on"),
+    "accuracy_spread": Metric("", "standard deviation of the members' accuracies"),
+    "ensemble_accuracy": Metric("", "of the mean of the members' probabilities, on the same images"),
+    "best_learning_rate": Metric("", "of the member with the best accuracy"),
+    "product_bits": Metric("bit", "of a float32 factor's fraction that a matrix product keeps: 23, TF32 10, bfloat16 7"),
+    "latency_p50": Metric("s", "median time from images on the host to the answer on the host, one batch at a time"),
+    "latency_p90": Metric("s", "90 answers in 100 take no longer"),
+    "latency_p99": Metric("s", "99 answers in 100 take no longer"),
+    "accuracy_loss": Metric("", "test accuracy of the same network in float32, less this one's"),
+    "model_bytes": Metric("B", "parameters, running statistics, integers and their scales"),
+    "rounding_drift": Metric("", "largest relative difference of a step's loss from a run whose weights are rounded once more"),
+    "memory_limit": Metric("B", "that programs could take: of the device, on a CPU of the process, or --memory-limit"),
+    "memory_held": Metric("B", "of the memory limit, what was taken by all but the train program"),
+    "copy_time": Metric("s", "median copy of the training images to the devices"),
+    "setup_and_training_time": Metric("s", "compiling, copying the images and training"),
+    "prediction_time": Metric("s", "of one test image, the mean over all that were classified"),
+    "excess_loss": Metric("nat", "training loss over the least that this network can have"),
+    "loop_step_time": Metric("s", "median step of a network without products, whose every loop XLA compiles itself"),
+    "relative_inferences": Metric("", "published: inferences a second within 10 ms, over those of a TPU v1"),
+    "on_chip_memory": Metric("B", "published: memory on the chip"),
 }
 
 
@@ -182,10 +214,10 @@ def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:
     return sorted(records, key=lambda record: record.provenance.get("time", "")), problems
 
 
-def find(results: epath.Path, study: str, case: str) -> Record | None:
-    """The newest record of a case that ended well, if there is one."""
+def find(results: epath.Path, study: str, case: str, statuses: Sequence[str] = ("ok",)) -> Record | None:
+    """The newest record of a case that ended in one of these ways, if there is one."""
     records, _ = _read(sorted((results / study).glob(f"{case}*.json")))
-    return next((r for r in reversed(records) if (r.study, r.case, r.status) == (study, case, "ok")), None)
+    return next((r for r in reversed(records) if (r.study, r.case) == (study, case) and r.status in statuses), None)
 
 
 def latest(records: Iterable[Record]) -> list[Record]:
@@ -198,7 +230,13 @@ def _from_json(entry: Any) -> Record:
         raise ValueError("not a record")
     if entry["schema"] > SCHEMA:
         raise ValueError(f"schema {entry['schema']} is newer than {SCHEMA}; update jaxcnn")
-    return Record(**entry)
+    parts = ("settings", "metrics", "samples", "provenance", "utilisation")
+    if bad := [name for name in parts if not isinstance(entry.get(name, {}), dict)]:
+        raise ValueError(f"not objects: {', '.join(bad)}")
+    if not isinstance(entry.get("provenance", {}).get("time", ""), str):
+        raise ValueError("its time is no text")
+    known = {name: value for name, value in entry.get("metrics", {}).items() if name in METRICS}  # others are a newer version's
+    return Record(**(entry | {"metrics": known}))
 
 
 def _finite(value: Any) -> Any:

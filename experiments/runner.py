@@ -21,8 +21,8 @@ from rich.console import Console
 from experiments import provenance, records, report
 from experiments.isolated import measure_apart
 from experiments.measure.memory import is_out_of_memory
-from experiments.merits import merits
-from experiments.studies.study import Case, Context, Measured, Study
+from experiments.merits import merits, repriced
+from experiments.studies.study import Case, Context, EndedBadly, Measured, Study
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -31,33 +31,54 @@ _FINISHED = "finished"  # a file in the scratch folder of a case whose record is
 
 
 def run_study(name: str, study: Study, cases: Sequence[Case], backend: Backend, console: Console) -> list[records.Record]:
-    """Measures every case of a study that has no record yet, and prints what was found.
+    """Measures every case of a study that has no record yet, and those that follow from them, and prints what was found.
 
     Raises:
       InputError: a case cannot be what was asked for.
       Interrupted: the checkpoint of the case in hand was kept.
     """
-    found = []
-    many = len(cases) > 1
-    for case in rich.progress.track(cases, name, console=console, transient=True, disable=not (many and console.is_terminal)):
-        record, before = run_case(name, study, case, backend, console)
-        found.append(record)
-        if not many and before:
-            console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
+    waiting, done, found = list(cases), [], []
+    many = len(cases) > 1 or study.following is not None
+    with rich.progress.Progress(console=console, transient=True, disable=not (many and console.is_terminal)) as bar:
+        task = bar.add_task(name)
+        while waiting:
+            bar.update(task, completed=len(done), total=len(done) + len(waiting))
+            case = waiting.pop(0)
+            record, before = run_case(name, study, case, backend, console)
+            done.append(case)
+            found.append(record)
+            waiting = waiting or _following(study, done, found)
     if many:
         report.print_table(console, name, study.columns, found)
     else:
-        report.print_record(console, found[0])
+        if before:
+            console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
+        report.print_record(console, record)
+    for line in study.conclusion(found) if study.conclusion else ():
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     return found
 
 
-def plan(name: str, cases: Sequence[Case], backend: Backend) -> list[tuple[Case, bool, float | None]]:
-    """Each case of a study, whether it has a record, and the seconds it may take: the median of the study's records here."""
-    rows, known = [], []
-    for case in cases:
-        record = records.find(epath.Path(case.config.results).expanduser(), name, case_name(case, backend))
-        known += [record.provenance["case_seconds"]] if record and "case_seconds" in record.provenance else []
-        rows.append((case, record is not None))
+def _following(study: Study, cases: Sequence[Case], found: Sequence[records.Record]) -> list[Case]:
+    return study.following(cases, found) if study.following else []
+
+
+def plan(name: str, cases: Sequence[Case], backend: Backend, study: Study | None = None) -> list[tuple[Case, bool, float | None]]:
+    """Each case of a study, whether it has a record, and the seconds it may take: the median of the study's records here.
+
+    Of a study whose cases follow from one another, those that would follow if all went well.
+    """
+    answers = study.answers if study else ("ok",)
+    waiting, rows, found = list(cases), [], []
+    while waiting:
+        case = waiting.pop(0)
+        named = case_name(case, backend)
+        record = records.find(epath.Path(case.config.results).expanduser(), name, named, answers)
+        rows.append((case, record is not None and not case.config.force))
+        found.append(record or records.Record(name, named, "predicted"))
+        if study and not waiting:
+            waiting = _following(study, [case for case, _ in rows], found)
+    known = [record.provenance["case_seconds"] for record in found if "case_seconds" in record.provenance]
     expected = statistics.median(known) if known else None
     return [(case, there, expected) for case, there in rows]
 
@@ -76,13 +97,15 @@ def run_case(name: str, study: Study, case: Case, backend: Backend, console: Con
     results = records.prepare_folder(case.config.results)
     scratch = results / name / f"{named}.checkpoints"
     unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
-    if not case.config.force and not unfinished and (record := records.find(results, name, named)):
-        return record, True
+    if not case.config.force and not unfinished and (record := records.find(results, name, named, study.answers)):
+        return repriced(record, case.config, backend), True
     context = Context(backend, scratch, console)
     began = time.perf_counter()
     apart = study.isolated and backend.platform == "cpu"
     with _alone(scratch):
         status, message, measured = measure_apart(name, case, context) if apart else measure_here(study, case, context)
+    if status == "ok":
+        measured = _with_merits(case, measured, backend)
     record = records.Record(
         study=name,
         case=named,
@@ -136,18 +159,24 @@ def case_name(case: Case, backend: Backend) -> str:
     return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)
 
 
+def _with_merits(case: Case, measured: Measured, backend: Backend) -> Measured:
+    """With its figures of merit; if they cannot be had, what was measured stands without them."""
+    try:
+        figures, told = merits(case, measured, backend)
+    except Exception as error:
+        remark = f"no figures of merit: {type(error).__name__}: {error}"
+        figures, told = {}, {"remarks": [*measured.provenance.get("remarks", []), remark]}
+    return dataclasses.replace(measured, metrics=measured.metrics | figures, provenance=measured.provenance | told)
+
+
 def measure_here(study: Study, case: Case, context: Context) -> tuple[str, str, Measured]:
     """Status, message and what was measured; every failure of the case itself is a row."""
     try:
-        measured = study.measure(case, context)
-        figures, sources = merits(case, measured, context.backend)
-        return (
-            "ok",
-            "",
-            dataclasses.replace(measured, metrics=measured.metrics | figures, provenance=measured.provenance | sources),
-        )
+        return "ok", "", study.measure(case, context)
     except (InputError, training.Interrupted, BrokenPipeError):
         raise
+    except EndedBadly as error:
+        return error.status, str(error), error.measured
     except training.NonFiniteLossError as error:
         return "failed", str(error), Measured(curves=error.history.epochs)
     except Exception as error:

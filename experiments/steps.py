@@ -24,6 +24,7 @@ class StepProgram:
       executable: ``(state, batch) -> (state, metrics)``; donates the state.
       strategy: that placed and compiled it.
       lower_time, compile_time: seconds.
+      compile_metrics: the same as `METRICS` has them.
       flops, bytes: of one step, all devices together.
       batch_size: images a step.
       parameters: trainable numbers.
@@ -35,6 +36,7 @@ class StepProgram:
     strategy: parallel.Jit
     lower_time: float
     compile_time: float
+    compile_metrics: dict[str, float]
     flops: int
     bytes: int
     batch_size: int
@@ -61,7 +63,7 @@ def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> Step
     placed, spread = strategy.place(state), strategy.place_batch(batch)
     program = compiled(strategy.compile(step), placed, spread)
     return StepProgram(
-        placed, spread, program.executable, strategy, program.lower_time, program.compile_time,
+        placed, spread, program.executable, strategy, program.lower_time, program.compile_time, program.metrics,
         model_flops(step, state, batch), bytes_once(step, state, batch), config.batch_size, models.count_parameters(model),
     )  # fmt: skip
 
@@ -94,7 +96,7 @@ def _facts(program: StepProgram) -> dict[str, Any]:
     return {
         "flops_per_step": program.flops,
         "bytes_per_step": program.bytes,
-        "compile_time": program.lower_time + program.compile_time,
+        **program.compile_metrics,
         "parameters": program.parameters,
         **({"memory_planned": plan.total} if plan else {}),
     }

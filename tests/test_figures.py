@@ -10,6 +10,7 @@ from experiments.config import RunConfig
 from experiments.measure import peak, utilisation
 from experiments.measure.peak import Peak
 from experiments.measure.sources import Found, Quantity, Source
+from experiments.provenance import cpu_name
 from experiments.records import Record
 from experiments.studies.study import Case, Measured
 from jaxcnn.backend import Backend
@@ -49,7 +50,7 @@ def test_flops_stand_side_by_side(tmp_path):
 def test_utilisation_idle_and_training_is_in_the_record(tmp_path):
     assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
     seen = only_record(tmp_path)["utilisation"]
-    assert [phase["name"] for phase in seen["phases"]] == ["idle", "preparing", "training"]
+    assert [phase["name"] for phase in seen["phases"]] == ["idle", "preparing", "training", "testing"]
     names = {series["name"]: series for series in seen["series"]}
     assert names["cpu"]["unit"] == "%" and names["cpu"]["source"]
     assert names["memory_process"]["values"] and "tpu0_utilisation" not in names
@@ -78,7 +79,9 @@ def test_an_unknown_gpu_has_no_mfu_and_the_way_to_a_row():
     figures, told = measured_on(Gpu(), RunConfig())
     assert "mfu" not in figures and "price_per_hour" not in figures
     assert figures["mfu_measured_peak"] == pytest.approx(0.5)
-    assert told["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table") and "--devices=FILE" in told["device_row"]
+    assert (
+        told["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table") and "--devices=FILE" in told["device_row"]
+    )
 
 
 def test_a_known_gpu_is_held_against_its_published_peak():
@@ -99,6 +102,38 @@ def measured_on(device, config: RunConfig):
         return merits.merits(Case(config, {}, ()), measured, Backend("gpu", (device,)))
 
 
+def test_what_was_measured_stands_when_its_merits_cannot_be_had(tmp_path, monkeypatch, capsys):
+    def exhausted(*_):
+        raise MemoryError("no room for matrices")
+
+    monkeypatch.setattr(peak, "measured", exhausted)
+    assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
+    record = only_record(tmp_path)
+    assert record["status"] == "ok" and record["metrics"]["test_accuracy"] >= 0 and record["curves"]
+    assert "note: no figures of merit: MemoryError: no room for matrices" in capsys.readouterr().out
+
+
+def test_a_record_is_shown_at_the_price_of_today_and_keeps_its_own(tmp_path, capsys):
+    assert run.main([*TRAIN, "--price=3.6/h", f"--results={tmp_path}"]) == 0
+    first = only_record(tmp_path)["metrics"]["flops_per_dollar"]
+    capsys.readouterr()
+    assert run.main([*TRAIN, "--price=36/h", f"--results={tmp_path}"]) == 0
+    assert "36 $/h" in capsys.readouterr().out
+    assert only_record(tmp_path)["metrics"]["flops_per_dollar"] == first
+
+
+def test_a_cpu_of_ones_own_table_is_found_by_its_name(tmp_path):
+    rows = tmp_path / "mine.toml"
+    rows.write_text(
+        f'[[device]]\nname = "Mine"\nplatform = "cpu"\nkinds = ["{cpu_name()}"]\n'
+        'peaks.float32 = { value = 1e15, source = "me", date = 2026-11-21 }\n'
+    )
+    assert run.main([*TRAIN, f"--devices={rows}", f"--results={tmp_path / 'r'}"]) == 0
+    record = only_record(tmp_path / "r")
+    assert record["provenance"]["device_row"] == "Mine"
+    assert record["metrics"]["mfu"] == pytest.approx(record["metrics"]["flops_per_second"] / 1e15)
+
+
 def test_of_simulated_devices_nothing_is_said():
     backend = Backend("cpu", tuple(jax.devices()[:1]), simulated=True)
     assert merits.merits(Case(RunConfig(), {}, ()), Measured({"flops_per_step": 1.0}), backend) == ({}, {})
@@ -114,6 +149,8 @@ def test_of_simulated_devices_nothing_is_said():
         ("--prices={}", 'cpu = "cheap"\n', "line 1: the price of 'cpu' must be a positive number"),
         ("--devices={}", '[[device]]\nname = "X"\nplatform = "gpu"\nkind = ["X"]\n', "line 4"),
         ("--preset=quik", "", "'quik'"),
+        ("--price=", "", "--price=: write US dollars an hour"),
+        ("--prices=", "", "--prices="),
     ],
 )
 def test_bad_prices_and_devices(option, text, message, tmp_path, capsys):

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from experiments import kernels
+from experiments import kernels, merits
+from experiments.config import RunConfig
 from experiments.kernels import Kernel, convolution, copies, layers, matmul, memory_bandwidth, overheads
 from experiments.kernels.kernel import normal
 from experiments.measure.noise import compare
 from experiments.measure.peak import Peak
 from experiments.records import METRICS
 from experiments.studies import kernels as study
+from experiments.studies.study import Case
+from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -266,10 +269,17 @@ def spare(n=64, **changes) -> Kernel:
     return dataclasses.replace(kernel, **changes)
 
 
-def test_a_kernel_against_its_roofline():
+@pytest.fixture
+def worth(monkeypatch):
+    """What merits say of a measured kernel, on a device of 1 GFLOP/s and 100 MB/s."""
+    monkeypatch.setattr(merits.peak, "measured", lambda *_: PEAK)
+    return lambda found: merits.merits(Case(RunConfig(), {}, ()), found, Backend("cpu", tuple(jax.devices()[:1])))[0]
+
+
+def test_a_kernel_against_its_roofline(worth):
     """2 · 64³ FLOPs at 1 GFLOP/s take longer than 3 · 64² · 4 bytes at 100 MB/s: 524 288 ns against 491 520 ns."""
-    found = study.measure_kernel(spare(reference=np.matmul), jax.devices()[0], PEAK, budget=0.02)
-    metrics = found.metrics
+    found = study.measure_kernel(spare(reference=np.matmul), jax.devices()[0], budget=0.02)
+    metrics = found.metrics | worth(found)
     assert not metrics.keys() - METRICS.keys()
     assert (metrics["flops_per_call"], metrics["bytes_per_call"]) == (524288, 49152)
     assert metrics["arithmetic_intensity"] == pytest.approx(32 / 3) and metrics["roofline_time"] == pytest.approx(524288e-9)
@@ -278,29 +288,31 @@ def test_a_kernel_against_its_roofline():
     assert metrics["roofline_share"] == pytest.approx(524288e-9 / metrics["call_time"])
     assert metrics["call_time_low"] <= metrics["call_time"] <= metrics["call_time_high"]
     assert metrics["call_time"] == np.median(found.samples["call_time"]) and len(found.samples["call_time"]) >= 7
-    assert 0 < metrics["largest_error"] < 1e-2 and metrics["compile_time"] > 0 and metrics["first_step_time"] > 0
+    assert 0 < metrics["largest_error"] < 1e-2 and metrics["first_step_time"] > 0
     assert found.provenance["lowering"] == "xla" and found.provenance["interpreted"] is False and found.provenance["noise"]
 
 
-def test_what_has_no_flops_is_held_against_bandwidth_alone():
+def test_what_has_no_flops_is_held_against_bandwidth_alone(worth):
     assert study._rates(1e-3, 0, 1000) == {"bytes_per_call": 1000, "bytes_per_second": 1e6}
     triad = spare(how="into", function=memory_bandwidth.triad, make=normal("float32", *((1000,),) * 3))
-    metrics = study.measure_kernel(triad, jax.devices()[0], PEAK, budget=0.02).metrics
+    found = study.measure_kernel(triad, jax.devices()[0], budget=0.02)
+    metrics = found.metrics | worth(found)
     assert metrics["bytes_per_call"] == 12000 and metrics["roofline_time"] == pytest.approx(12000 / 1e8)
     assert not metrics.keys() & {"flops_per_call", "flops_per_second", "arithmetic_intensity"}
 
 
 @pytest.mark.parametrize("how", ["copy_in", "copy_out"])
-def test_a_copy_has_no_roofline(how):
+def test_a_copy_has_no_roofline(how, worth):
     kernel = spare(how=how, function=getattr(copies, how), make=normal("float32", (256,)))
-    metrics = study.measure_kernel(kernel, jax.devices()[0], PEAK, budget=0.02).metrics
+    found = study.measure_kernel(kernel, jax.devices()[0], budget=0.02)
+    metrics = found.metrics | worth(found)
     assert metrics["bytes_per_call"] == 1024 and metrics["bytes_per_second"] == pytest.approx(1024 / metrics["call_time"])
     assert not metrics.keys() & {"roofline_time", "roofline_share", "flops_per_call"}
 
 
 def test_break_even_is_measured_size_by_size():
     kernel = spare(how="break_even", make=normal("float32", (8, 8), (8, 8), (16, 16), (16, 16)))
-    found = study.measure_kernel(kernel, jax.devices()[0], PEAK, budget=0.02)
+    found = study.measure_kernel(kernel, jax.devices()[0], budget=0.02)
     rows = found.provenance["break_even"]
     assert [row["size"] for row in rows] == [8, 16] and {f"host_time_{n}" for n in (8, 16)} <= found.samples.keys()
     won = [row["device_wins"] for row in rows]

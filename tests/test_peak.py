@@ -102,5 +102,5 @@ def test_the_bandwidth_counts_three_arrays(monkeypatch):
 
 
 def test_an_unknown_precision_says_which_are_known():
-    with pytest.raises(InputError, match=r"unknown precision 'float8': did you mean .* Known: float32, bfloat16, float16, int8"):
+    with pytest.raises(InputError, match=r"unknown dtype 'float8': did you mean .* Known: float32, bfloat16, float16, int8"):
         peak.measured(jax.devices()[0], "float8")

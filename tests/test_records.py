@@ -21,6 +21,22 @@ def test_a_record_comes_back_as_it_was(tmp_path):
     assert [p.name for p in (tmp_path / "train").iterdir()] == ["a.json"]
 
 
+def test_a_newer_versions_metrics_are_left_out_and_the_record_stays(tmp_path):
+    path = records.write(record(metrics={"step_time": 0.5}), tmp_path)
+    path.write_text(path.read_text().replace('"step_time"', '"elegance": 1, "step_time"'))
+    (found,), problems = records.load([tmp_path])
+    assert found.metrics == {"step_time": 0.5} and not problems
+
+
+@pytest.mark.parametrize("change", [('"provenance": {', '"provenance": null, "x": {'), ('"time": "2026-01-01"', '"time": 5')])
+def test_odd_fields_are_named_and_do_not_stop_the_others(change, tmp_path):
+    path = records.write(record(), tmp_path)
+    path.write_text(path.read_text().replace(*change))
+    records.write(record(case="b"), tmp_path)
+    found, (problem,) = records.load([tmp_path])
+    assert [r.case for r in found] == ["b"] and "a.json: left out" in problem
+
+
 def test_nothing_is_rewritten(tmp_path):
     for number in range(3):
         records.write(record(time=str(number)), tmp_path)

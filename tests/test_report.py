@@ -10,6 +10,7 @@ from experiments import records, report
 from experiments.records import METRICS, Record
 from experiments.report import page
 from experiments.report.wording import readable
+from experiments.studies import kernels
 
 CURVE = [{"epoch": 1, "seconds": 1.5, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.9}]
 SETTINGS = {"model": "lenet5", "dataset": "digits", "strategy": "jit", "precision": "float32", "batch_size": 32}
@@ -50,6 +51,26 @@ def test_the_page_holds_numbers_curves_and_nothing_from_elsewhere(tmp_path, no_p
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="', text)
     assert len(text) < 6e6
     assert [path.name for path in tmp_path.iterdir() if path.name != "train"] == ["report.html"]
+
+
+def test_utilisation_is_told_phase_by_phase(tmp_path, no_published):
+    seen = {
+        "means": {"idle": {"cpu": 4.25}, "training": {"cpu": 98.5, "gpu0_power": 301.0}},
+        "series": [
+            {"name": "cpu", "unit": "%", "source": "psutil"},
+            {"name": "gpu0_power", "unit": "W", "source": "NVML gpu0"},
+            {"name": "gpu0_energy", "unit": "J", "source": "NVML gpu0"},
+        ],
+    }
+    text = re.sub(r"\s+", "", without_scripts(built(tmp_path, record(utilisation=seen))))
+    assert "<td>cpu</td><td>4.25</td><td>98.5</td><td>%</td><td>psutil</td>" in text
+    assert "<td>gpu0_power</td><td>–</td><td>301</td><td>W</td><td>NVMLgpu0</td>" in text
+    assert "gpu0_energy" not in text
+
+
+@pytest.mark.parametrize("odd", [{"means": 5, "series": 7}, {"means": {"idle": 3}, "series": [4, {}]}, {"means": {}}])
+def test_odd_utilisation_is_no_table(odd, tmp_path, no_published):
+    assert "utilisation, mean" not in without_scripts(built(tmp_path, record(utilisation=odd)))
 
 
 def test_without_records_it_says_what_to_run(tmp_path, no_published):
@@ -164,17 +185,34 @@ report.write_page([folder], folder / "report.html")
     assert "0.4200" in page and "300 TFLOP/$" in page and "step times: wandering" in page
 
 
+def kernel_row(name: str, metrics: dict, **changes) -> Record:
+    return record(study="kernels", settings={"kernel": name}, metrics=metrics, curves=[], **changes)
+
+
 def test_the_cases_of_a_study_are_rows_of_one_table_and_remarks_stand_below_once():
     console = Console(record=True, width=140, file=io.StringIO())
     rows = [
-        record(
-            study="kernels", settings={"kernel": "triad"}, metrics={"call_time": 2e-3, "bytes_per_second": 9e9}, provenance=FAR
-        ),
-        record(study="kernels", settings={"kernel": "matmul"}, metrics={"call_time": 1e-3, "mfu": 0.5}, provenance=FAR),
-        record(study="kernels", settings={"kernel": "inverse"}, status="failed", message="no\nsuch op", metrics={}),
+        kernel_row("triad", {"call_time": 2e-3, "bytes_per_second": 9e9}, provenance=FAR | {"noise": "wandering"}),
+        kernel_row("matmul", {"call_time": 1e-3, "mfu": 0.5}, provenance=FAR | {"noise": "steady"}),
+        kernel_row("inverse", {}, status="failed", message="no\nsuch op"),
     ]
     report.print_table(console, "kernels", ("call_time", "mfu", "bytes_per_second", "flops_per_joule"), rows)
     text = console.export_text()
     assert re.search(r"triad +2 ms +9 GB/s", text) and re.search(r"matmul +1 ms +0.5000", text)
-    assert "failed: inverse: no\nsuch op" in text and "joule" not in text
+    assert "inverse failed" in text and "failed: inverse: no\nsuch op" in text and "joule" not in text
     assert text.count("note: step times: wandering") == 1
+    assert "note: noise in 1 of 3 cases, such as: wandering" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_number_is_cut_whatever_the_width(width):
+    """The longest name and every column of the study of kernels."""
+    console = Console(record=True, width=width, file=io.StringIO())
+    name = "convolution-resnet50_conv2_x-kernel_gradient-float32-native"
+    metrics = dict.fromkeys(kernels.COLUMNS, 0.123456)
+    report.print_table(console, "kernels", kernels.COLUMNS, [kernel_row(name, metrics)])
+    text = console.export_text()
+    assert "…" not in text and "123 ms" in text  # the first column is always there
+    _, _, told = text.partition("no room for ")
+    assert bool(told) == (width < 200)
+    assert all(column.replace("_", " ") in told or column.split("_")[0] in text for column in kernels.COLUMNS)

@@ -83,17 +83,18 @@ def observed_peak(devices: Iterable[jax.Device]) -> tuple[int | None, str]:
       Bytes on the fullest of the devices, where they say so. Else of this process on the host, which on a CPU is the memory
       of the devices too. None where nobody says.
     """
-    peaks = [peak for device in devices if (peak := _device_peak(device)) is not None]
+    peaks = [peak for device in devices if (peak := memory_stats(device).get("peak_bytes_in_use")) is not None]
     if peaks:
         return max(peaks), "device: peak_bytes_in_use of the fullest"
     return _host_peak()
 
 
-def _device_peak(device: jax.Device) -> int | None:
+def memory_stats(device: jax.Device) -> dict[str, int]:
+    """What a device says of its memory; empty where its platform does not count, or it is another host's."""
     try:
-        return (device.memory_stats() or {}).get("peak_bytes_in_use")
-    except (NotImplementedError, jax.errors.JaxRuntimeError):  # the platform does not count, or the device is another host's
-        return None
+        return device.memory_stats() or {}
+    except (NotImplementedError, jax.errors.JaxRuntimeError):
+        return {}
 
 
 def _host_peak(status: Path = Path("/proc/self/status")) -> tuple[int | None, str]:

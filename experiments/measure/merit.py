@@ -76,11 +76,11 @@ def _published(device: Device | None, precision: str, matmul_precision: str | No
 def _roofline(
     flops: float | None, bytes: float | None, seconds: float | None, peak: float | None, bandwidth: float | None
 ) -> dict[str, float | None]:
-    if flops is None or bytes is None:
+    if bytes is None:
         return {}
     found = {"arithmetic_intensity": _over(flops, bytes)}
     if peak and bandwidth:
-        found["roofline_time"] = Roofline(peak, bandwidth).bound(flops, bytes)
+        found["roofline_time"] = Roofline(peak, bandwidth).bound(flops or 0.0, bytes)
         found["roofline_share"] = _over(found["roofline_time"], seconds)
     return found
 

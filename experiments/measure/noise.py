@@ -15,6 +15,7 @@ Z = 2.3263  # two-sided 98 %: of 100 comparisons of identical programs, more tha
 LEAST = 0.01  # where a program happens to lie in memory makes such a difference (Mytkowicz et al., ASPLOS 2009), not what it does
 WIDE = 0.1  # an interquartile range worth a word, over the median
 QUARTERS = 4  # of a set, whose medians show how far the machine wandered
+MOST = 1000  # values that the rank tests, whose cost grows with the square, are given
 BUSY = 0.05  # a share of the machine's processors worth a word
 
 
@@ -102,7 +103,7 @@ def noise(samples: Sequence[float], load: float | None = None, throttled: bool |
     """
     values = _checked(samples)
     drift, wander, (trend, _) = _drift(values), _wander(values), _order(values)
-    quarter, median, three_quarters = np.quantile(values, [0.25, 0.5, 0.75])
+    quarter, median, three_quarters = np.quantile(np.asarray(samples, np.float64), [0.25, 0.5, 0.75])
     drifts = trend and abs(drift) > LEAST
     spread = float((three_quarters - quarter) / median)
     seen = {
@@ -137,8 +138,8 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
     'slower: takes 1.101 times as long (1.089 to 1.122)'
     """
     a, b = _checked(ours), _checked(theirs)
-    if paired and len(a) != len(b):
-        raise ValueError(f"pairs of unequal number: {len(a)} and {len(b)}; compare whole rounds, or paired=False")
+    if paired and len(ours) != len(theirs):
+        raise ValueError(f"pairs of unequal number: {len(ours)} and {len(theirs)}; compare whole rounds, or paired=False")
     ratio, low, high = _paired(np.log(a / b)) if paired else _unpaired(np.log(a), np.log(b))
     wander = 0.0 if paired else max(_wander(a), _wander(b))
     low, high = low / (1 + wander), high * (1 + wander)
@@ -153,10 +154,11 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
 
 
 def _checked(samples: Sequence[float]) -> np.ndarray:
+    """As an array; of more than `MOST` samples the medians of so many runs of neighbours, which all have a part in."""
     values = np.asarray(samples, np.float64)
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values) & (values > 0)):
         raise ValueError(f"samples must be one or more seconds, finite and positive, got {samples!r:.80}")
-    return values
+    return values if len(values) <= MOST else np.array([np.median(run) for run in np.array_split(values, MOST)])
 
 
 def _drift(values: np.ndarray) -> float:

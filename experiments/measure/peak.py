@@ -1,5 +1,6 @@
 """The measured peak of a device: what it does when nothing but its arithmetic, or nothing but its memory, is asked for."""
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from jax import Array
 from experiments.kernels import convolution, matmul, memory_bandwidth
 from experiments.kernels.kernel import DTYPES, normal
 from experiments.measure.flops import model_flops
+from experiments.measure.memory import memory_stats
 from experiments.measure.timing import Compiled, compiled, timed
 from jaxcnn.errors import require_known
 
@@ -41,20 +43,21 @@ class Peak:
     convolution: float | None
 
 
-def measured(device: jax.Device, precision: str, *, budget: float = 0.4) -> Peak:
+def measured(device: jax.Device, dtype: str, precision: str = "default", *, budget: float = 0.4) -> Peak:
     """Measures a device, once in a process.
 
     Args:
       device: one of JAX's.
-      precision: ``float32``, ``bfloat16``, ``float16`` or ``int8``; in float32 what JAX does by default, so bfloat16 on TPUs
-        and TF32 on GPUs that have it, as networks are computed.
+      dtype: ``float32``, ``bfloat16``, ``float16`` or ``int8``.
+      precision: of float32 products, as `jax.default_matmul_precision` takes it: by default bfloat16 on TPUs, and TF32 on GPUs
+        that have it.
       budget: seconds of sampling, half of them for the matrix product; compiling and the search for the size come on top.
 
     Raises:
-      InputError: an unknown precision.
+      InputError: an unknown dtype.
     """
-    require_known("precision", precision, DTYPES)
-    return _measured(device, precision, budget)
+    require_known("dtype", dtype, DTYPES)
+    return _measured(device, dtype, precision, budget)
 
 
 def compiled_into(function: Callable[..., Array], destination: Array, *operands: Array) -> Compiled:
@@ -74,26 +77,27 @@ def compiled_into(function: Callable[..., Array], destination: Array, *operands:
         written = found.executable(written, *operands)
         return written
 
-    return Compiled(call, found.lower_time, found.compile_time, found.executable)
+    return dataclasses.replace(found, call=call)
 
 
 @functools.cache
-def _measured(device: jax.Device, precision: str, budget: float) -> Peak:
-    product, size = _product(device, precision, budget / 2)
-    convolved = None if precision == "int8" else _convolution(device, precision, budget / 4)
+def _measured(device: jax.Device, dtype: str, precision: str, budget: float) -> Peak:
+    product, size = _product(device, dtype, precision, budget / 2)
+    convolved = None if dtype == "int8" else _convolution(device, dtype, budget / 4)
     return Peak(product, _bandwidth(device, budget / 4), size, convolved)
 
 
-def _product(device: jax.Device, precision: str, budget: float) -> tuple[float, int]:
-    return _best(device, precision, matmul.product, lambda n: ((n, n), (n, n)), SIDES[_place(device)], budget)
+def _product(device: jax.Device, dtype: str, precision: str, budget: float) -> tuple[float, int]:
+    function = functools.partial(matmul.product, precision=precision)
+    return _best(device, dtype, function, lambda n: ((n, n), (n, n)), SIDES[_place(device)], budget)
 
 
-def _convolution(device: jax.Device, precision: str, budget: float) -> float:
+def _convolution(device: jax.Device, dtype: str, budget: float) -> float:
     """As many operations a number as any layer has, so that memory is no limit."""
     layer = convolution.Layer("peak", 0, 28, 256, 256, 3, 1, 1)
     function = functools.partial(convolution.convolve, layer=layer, lowering="native")
     batches = IMAGES[_place(device)]
-    return _best(device, precision, function, lambda images: ((images, 28, 28, 256), (3, 3, 256, 256)), batches, budget)[0]
+    return _best(device, dtype, function, lambda images: ((images, 28, 28, 256), (3, 3, 256, 256)), batches, budget)[0]
 
 
 @functools.cache
@@ -106,7 +110,7 @@ def _bandwidth(device: jax.Device, budget: float) -> float:
 
 def _best(
     device: jax.Device,
-    precision: str,
+    dtype: str,
     function: Callable[..., Array],
     shapes: Callable[[int], tuple[tuple[int, ...], ...]],
     sizes: Sequence[int],
@@ -118,7 +122,7 @@ def _best(
     """
     looks: list[tuple[float, int, int, Compiled]] = []
     for size in sizes:
-        hosted = normal(precision, *shapes(size))(np.random.default_rng(0))
+        hosted = normal(dtype, *shapes(size))(np.random.default_rng(0))
         if looks and not _fits(device, 2 * sum(operand.nbytes for operand in hosted)):
             break
         args = jax.device_put(hosted, device)
@@ -145,7 +149,7 @@ def _quickest(call: Callable[[], Array]) -> float:
 
 def _fits(device: jax.Device, size: int) -> bool:
     """Whether so many bytes are a small part of the device's memory, where it says how much it has."""
-    limit = (device.memory_stats() or {}).get("bytes_limit")
+    limit = memory_stats(device).get("bytes_limit")
     return limit is None or SHARE_OF_MEMORY * size <= limit
 
 

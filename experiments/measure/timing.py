@@ -4,14 +4,16 @@ Each call is waited for (`jax.block_until_ready`) before the next is made and be
 waited for takes the same time whatever it computes.
 """
 
+import contextlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.monitoring
 import psutil
 
 from experiments.measure.noise import Comparison, Noise, compare, median_interval, noise
@@ -62,14 +64,21 @@ class Compiled:
     Attributes:
       call: runs it on them.
       lower_time: seconds of tracing and lowering.
-      compile_time: seconds of compiling, or of loading from JAX's compilation cache where that is on.
+      compile_time: seconds of compiling, or of fetching what had been compiled before.
       executable: for the compiler's own figures.
+      cached: nothing was compiled: this process, or JAX's compilation cache, had the program.
     """
 
     call: Callable[[], Any]
     lower_time: float
     compile_time: float
     executable: jax.stages.Compiled
+    cached: bool = False
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Seconds of both, by the names of `experiments.records.METRICS`."""
+        return {"cache_load_time" if self.cached else "compile_time": self.lower_time + self.compile_time}
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,30 @@ def compiled(
     start = clock()
     lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(*args)
     middle = clock()
-    executable = lowered.compile(compiler_options=compiler_options)
-    return Compiled(lambda: executable(*args), middle - start, clock() - middle, executable)
+    with _listening() as events:
+        executable = lowered.compile(compiler_options=compiler_options)
+    cached = _HIT in events or _COMPILED not in events
+    return Compiled(lambda: executable(*args), middle - start, clock() - middle, executable, cached)
+
+
+_HIT, _COMPILED = "/jax/compilation_cache/cache_hits", "/jax/core/compile/backend_compile_duration"
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """The names of what JAX tells of meanwhile."""
+    events: list[str] = []
+
+    def hear(event: str, *_: Any, **__: Any) -> None:
+        events.append(event)
+
+    jax.monitoring.register_event_listener(hear)
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_listener(hear)
+        jax.monitoring.unregister_event_duration_listener(hear)
 
 
 def timed(

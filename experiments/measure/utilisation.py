@@ -128,6 +128,20 @@ class Sampler:
             return None
         return Power(sum(part.watts for part in parts), " and ".join(sorted({part.source for part in parts})))
 
+    def seconds(self, phase: str | None = None) -> float:
+        """How long a phase, or all of it, lasted."""
+        return sum(end - start for start, end in self._spans(phase))
+
+    def words(self) -> str:
+        """Means of the shares of processor and accelerators, a phase after another, and what sampling took."""
+        shares = [found.name for found in self.series if found.unit == "%"]
+        phases = list(dict.fromkeys(name for name, _, _ in self._bounds()))
+        means = {name: [self.mean(name, phase) for phase in phases] for name in shares}
+        told = [f"{name} {', '.join('–' if mean is None else f'{mean:.0f} %' for mean in each)}" for name, each in means.items()]
+        return (
+            f"utilisation, {' then '.join(phases)}: {'; '.join(told)}; sampling took {self.overhead * 100:.2f} % of a processor"
+        )
+
     def to_json(self, most: int = 200) -> dict[str, Any]:
         """Plain lists and numbers, no more than so many samples a series; times in seconds since the beginning."""
         names = dict.fromkeys(name for name, _, _ in self._bounds())
@@ -147,7 +161,7 @@ class Sampler:
         return next((found for found in self.series if found.name == name), None)
 
     def _power(self, meter: str, phase: str | None) -> Power | None:
-        seconds = sum(end - start for start, end in self._spans(phase))
+        seconds = self.seconds(phase)
         if seconds > 0 and (joules := self.energy(f"{meter}_energy", phase)) is not None:
             return Power(joules / seconds, f"{self._by(f'{meter}_energy')} energy counter")
         watts = self.mean(f"{meter}_power", phase)

@@ -12,7 +12,7 @@ from experiments import records
 from experiments.comparison import side_by_side
 from experiments.records import METRICS, Record
 from experiments.report.figures import learning_curves
-from experiments.report.wording import accelerator_label, case_label, readable, remarks
+from experiments.report.wording import accelerator_label, case_label, readable, remarks, utilisation
 
 PUBLISHED = Path(__file__).parent.parent / "published"
 
@@ -24,6 +24,11 @@ class Table:
     title: str
     columns: list[str]
     rows: list[Record]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What should be known beside its numbers, each once."""
+        return list(dict.fromkeys(remark for record in self.rows for remark in remarks(record)))
 
 
 def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Path:
@@ -42,7 +47,7 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     page = _template().render(
         tables=tables,
         standings=standings,
-        remarks=remarks,
+        utilisation=utilisation,
         metrics=METRICS,
         readable=readable,
         case_label=case_label,

@@ -1,6 +1,6 @@
 """Tables on the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import rich.box
@@ -10,6 +10,8 @@ from rich.table import Table
 
 from experiments.records import METRICS, Record
 from experiments.report.wording import accelerator_label, case_label, readable, remarks
+
+NAME_WIDTH = 34  # of a table's first column, at least; longer names are folded
 
 
 def print_record(console: Console, record: Record) -> None:
@@ -30,28 +32,48 @@ def print_record(console: Console, record: Record) -> None:
 
 
 def print_table(console: Console, study: str, columns: Sequence[str], records: Sequence[Record]) -> None:
-    """The cases of a study, a row each, those that failed too."""
+    """The cases of a study, a row each, those that failed too. No number is cut: columns that find no room are named below."""
+    there = [name for name in columns if any(name in record.metrics for record in records)]
+    rows = {
+        name: [readable(name, record.metrics[name]) if name in record.metrics else "" for record in records] for name in there
+    }
+    shown, hidden = _fitting(rows, console.width)
     table = Table(
         title=f"{study}: {accelerator_label(records[0])}", title_justify="left", box=rich.box.SIMPLE, padding=(0, 1, 0, 0)
     )
-    table.add_column("case", no_wrap=True)
-    shown = [name for name in columns if any(name in record.metrics for record in records)]
+    table.add_column("case", overflow="fold")
     for name in shown:
-        table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
-    for record in records:
-        if record.status == "ok":
-            cells = [readable(name, record.metrics[name]) if name in record.metrics else "" for name in shown]
-        else:
-            cells = [f"[bold red]{record.status}[/]"]
-        table.add_row(escape(case_label(record)), *cells)
+        table.add_column("\n".join(name.split("_")), justify="right", no_wrap=True)
+    for number, record in enumerate(records):
+        cells = [rows[name][number] for name in shown]
+        label = escape(case_label(record))
+        table.add_row(label if record.status == "ok" else f"{label} [bold red]{record.status}[/]", *cells)
     console.print(table)
+    for line in _below(records, hidden):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _fitting(rows: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
+    """The first columns that leave room for the case's name, and the others."""
+    room, shown = width - NAME_WIDTH, []
+    for name, cells in rows.items():
+        room -= 2 + max(map(len, (*name.split("_"), *cells)))
+        if room < 0:
+            break
+        shown.append(name)
+    return shown, list(rows)[len(shown) :]
+
+
+def _below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
+    if hidden:
+        yield f"no room for {', '.join(name.replace('_', ' ') for name in hidden)}: see the report, or a wider terminal"
     for record in records:
         if record.status != "ok":
-            console.print(
-                f"{record.status}: {case_label(record)}: {record.message}", markup=False, highlight=False, soft_wrap=True
-            )
-    for remark in dict.fromkeys(remark for record in records for remark in remarks(record)):
-        console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
+            yield f"{record.status}: {case_label(record)}: {record.message}"
+    disturbed = [noise for record in records if (noise := record.provenance.get("noise", "steady")) != "steady"]
+    if disturbed:
+        yield f"note: noise in {len(disturbed)} of {len(records)} cases, such as: {disturbed[0]}"
+    yield from (f"note: {remark}" for remark in dict.fromkeys(remark for record in records for remark in remarks(record)))
 
 
 def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -76,7 +98,7 @@ def print_plan(console: Console, rows: Sequence[tuple[str, Any, bool, float | No
     console.print(table)
     missing = [seconds for _, _, there, seconds in rows if not there]
     known = [seconds for seconds in missing if seconds is not None]
-    about = f"about {sum(known):,.0f} s" if known else "no record yet says how long"
+    about = f"about {sum(known):,.0f} s" if known else "no record yet says how long" if missing else "nothing"
     unknown = f", {len(missing) - len(known)} of unknown length" if known and len(known) < len(missing) else ""
     console.print(f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False)
 

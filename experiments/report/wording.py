@@ -18,7 +18,7 @@ def readable(name: str, value: float | None) -> str:
         return "–"
     unit = METRICS[name].unit
     if name in _COUNTS:
-        return f"{value:,.0f}"
+        return f"{value:,.0f} {unit}".strip()
     if unit in ("", "nat"):
         return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
     if unit in _MONEY:
@@ -27,6 +27,17 @@ def readable(name: str, value: float | None) -> str:
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
+
+
+def number(value: object) -> str:
+    """Anything that is said to be a number, to four digits.
+
+    >>> number(12345678.9), number(0.5), number(None)
+    ('12,350,000', '0.5', '–')
+    """
+    if not isinstance(value, int | float):
+        return "–" if value is None else str(value)
+    return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def case_label(record: Record) -> str:
@@ -51,3 +62,17 @@ def remarks(record: Record) -> list[str]:
     origin = record.provenance
     told = {"price": origin.get("price_source"), "published figures": origin.get("device_row")}
     return [*map(str, origin.get("remarks", [])), *(f"{name}: {text}" for name, text in told.items() if text)]
+
+
+def utilisation(record: Record) -> tuple[list[str], list[list[str]]]:
+    """The phases of a run, and of each series its name, its mean in each phase, its unit and its source."""
+    means, series = record.utilisation.get("means"), record.utilisation.get("series")
+    if not isinstance(means, dict) or not isinstance(series, list):
+        return [], []
+    phases = {str(name): found for name, found in means.items() if isinstance(found, dict)}
+    rows = [
+        [str(one.get("name")), *(number(found.get(one.get("name"))) for found in phases.values()), str(one.get("unit")), str(one.get("source"))]
+        for one in series
+        if isinstance(one, dict) and any(one.get("name") in found for found in phases.values())
+    ]  # fmt: skip
+    return list(phases), rows

@@ -1,6 +1,5 @@
 """The primitives one by one: how long does each take, and how much of what the device can do is that?"""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +12,19 @@ from experiments.config import RunConfig
 from experiments.kernels import Kernel, copies
 from experiments.kernels.kernel import PRECISIONS
 from experiments.measure.flops import bytes_once, model_flops
-from experiments.measure.peak import Peak, compiled_into, measured
-from experiments.measure.roofline import Roofline
+from experiments.measure.peak import compiled_into
 from experiments.measure.timing import Comparison, Timing, compare, compiled, interleaved, timed
 from experiments.studies.study import Case, Context, Measured
+from jaxcnn import training
 from jaxcnn.backend import Backend
+from jaxcnn.errors import require_known
 from jaxcnn.parallel.options import compiler_options
 
 BUDGETS = {"quick": 0.15, "full": 0.5}  # seconds of sampling a kernel; compiling and warming up come on top
 ROUNDS = 7  # of the break-even, at each size
 COLUMNS = (
-    "call_time", "flops_per_second", "bytes_per_second", "arithmetic_intensity", "roofline_share", "mfu", "flops_per_dollar",
-    "flops_per_joule", "flops_per_joule_data_sheet", "largest_error", "break_even_size",
+    "call_time", "flops_per_second", "bytes_per_second", "roofline_share", "mfu", "mfu_measured_peak", "flops_per_dollar",
+    "flops_per_joule", "flops_per_joule_data_sheet", "break_even_size", "largest_error", "arithmetic_intensity",
 )  # fmt: skip
 
 
@@ -32,13 +32,15 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One for each kernel of the preset.
 
     Raises:
-      InputError: an unknown preset.
+      InputError: an unknown preset or precision.
     """
+    require_known("precision", config.precision, training.PRECISIONS)
     return [_case(kernel, config) for kernel in kernels.cases(config.preset, backend.platform)]
 
 
 def _case(kernel: Kernel, config: RunConfig) -> Case:
-    settings = {"kernel": kernel.name} | {name: getattr(kernel, name) for name in ("group", "shape", "dtype", "lowering")}
+    settings = {"kernel": kernel.name, "preset": config.preset}
+    settings |= {name: getattr(kernel, name) for name in ("group", "shape", "dtype", "lowering")}
     return Case(config.replace(precision=kernel.dtype), settings | {"product_precision": kernel.precision}, (kernel.name,))
 
 
@@ -46,32 +48,30 @@ def measure(case: Case, context: Context) -> Measured:
     """Times one kernel on the first of the devices."""
     device = context.backend.devices[0]
     kernel = next(k for k in kernels.cases("full", device.platform) if k.name == case.settings["kernel"])
-    peak = measured(device, kernel.dtype)
-    return measure_kernel(kernel, device, peak, budget=BUDGETS[case.config.preset])
+    return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
 
 
-def measure_kernel(kernel: Kernel, device: jax.Device, peak: Peak, *, budget: float = BUDGETS["quick"]) -> Measured:
-    """Times a kernel and holds it against its roofline.
+def measure_kernel(kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]) -> Measured:
+    """Times a kernel.
 
     Args:
       kernel: one of `experiments.kernels.cases`.
       device: where it runs, or between which and the host the copy goes.
-      peak: `experiments.measure.peak.measured` on this device, for the kernel's dtype.
       budget: seconds of sampling.
 
     Returns:
-      Metrics by the names of `METRICS`: times always, FLOPs and bytes and what follows from them where there are any. The
-      roofline of a copy is not the device's, so it has none.
+      Metrics by the names of `METRICS`: times always, FLOPs and bytes and their rates where there are any. What they are worth
+      is `experiments.merits`' business; the roofline of a copy is not the device's, and its provenance says so.
     """
     operands = kernel.make(np.random.default_rng(0))
-    found = MEASURES[kernel.how](kernel, operands, device, peak, budget)
+    found = MEASURES[kernel.how](kernel, operands, device, budget)
     told = {"kernel": kernel.name, "group": kernel.group, "shape": kernel.shape, "dtype": kernel.dtype, "note": kernel.note}
     told |= {"precision": kernel.precision, "precision_means": PRECISIONS[kernel.precision], "lowering": kernel.lowering}
     told |= {"interpreted": kernel.lowering == "pallas, interpreted"}
     return Measured(found.metrics, found.samples, provenance=told | found.provenance)
 
 
-def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
     """A compiled function, its operands on the device."""
     args = jax.device_put(operands, device)
     options = compiler_options(device.platform) if kernel.lowering == "ours" else {}
@@ -80,31 +80,26 @@ def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, 
     timing = timed(program.call, budget=budget)
     flops = model_flops(kernel.function, *args) if kernel.flops is None else kernel.flops
     metrics = _times(timing) | _rates(timing.median, flops, bytes_once(kernel.function, *args))
-    metrics |= _roofline(timing.median, flops, metrics["bytes_per_call"], peak)
-    metrics |= {"compile_time": program.lower_time + program.compile_time, "first_step_time": timing.first}
+    metrics |= program.metrics | {"first_step_time": timing.first}
     metrics |= _error(kernel, operands, program.call())
-    metrics |= {"peak_measured": peak.flops_per_second, "bandwidth_measured": peak.bandwidth}
-    return _measured(timing, metrics, {"compiler_options": options, "peak": dataclasses.asdict(peak)})
+    return _measured(timing, metrics, {"compiler_options": options})
 
 
-def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
-    del peak
+def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
     return _copied(operands[0], functools.partial(kernel.function, operands[0], device), budget)
 
 
-def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
-    del peak
+def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
     return _copied(operands[0], functools.partial(kernel.function, jax.device_put(operands[0], device)), budget)
 
 
 def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> Measured:
     timing = timed(call, budget=budget)
-    return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {})
+    return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {"roofline": False})
 
 
-def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, peak: Peak, budget: float) -> Measured:
+def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
     """NumPy on the host and, in turn with it, copy in, product on the device and copy out."""
-    del peak
     rows: list[dict[str, float]] = []
     samples: dict[str, list[float]] = {}
     for pair in zip(operands[::2], operands[1::2], strict=True):
@@ -164,13 +159,8 @@ def _rates(seconds: float, flops: int, moved: int) -> dict[str, float]:
     """FLOPs are absent where there is no product and no convolution: nothing else is counted."""
     rates = {"bytes_per_call": moved, "bytes_per_second": moved / seconds}
     if flops:
-        rates |= {"flops_per_call": flops, "flops_per_second": flops / seconds, "arithmetic_intensity": flops / moved}
+        rates |= {"flops_per_call": flops, "flops_per_second": flops / seconds}
     return rates
-
-
-def _roofline(seconds: float, flops: int, moved: float, peak: Peak) -> dict[str, float]:
-    bound = Roofline(peak.flops_per_second, peak.bandwidth).bound(flops, moved)
-    return {"roofline_time": bound, "roofline_share": bound / seconds}
 
 
 def _error(kernel: Kernel, operands: tuple[np.ndarray, ...], result: Any) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What every study has in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ from etils import epath
 from rich.console import Console
 
 from experiments.config import RunConfig
+from experiments.records import Record
 from jaxcnn import data, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -22,6 +23,19 @@ class Measured:
     curves: list[dict[str, float]] = field(default_factory=list)
     utilisation: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+
+
+class EndedBadly(Exception):
+    """A case that came to nothing, with what was found out before; its message is the record's.
+
+    Attributes:
+      status: one of `experiments.records.STATUSES`.
+      measured: goes into the record all the same.
+    """
+
+    def __init__(self, status: str, message: str, measured: Measured):
+        super().__init__(message)
+        self.status, self.measured = status, measured
 
 
 @dataclass(frozen=True)
@@ -65,8 +79,13 @@ class Study:
       cases: ``cases(config, backend)`` fills in the defaults, refuses what cannot be, and lists what is to be measured;
         quick, reads no data.
       measure: ``measure(case, context)`` answers the question for one case.
-      isolated: a case may kill its process, so on a CPU each has one of its own.
       columns: metrics that are shown side by side where a study has many cases; none where it has one.
+      isolated: a case may kill its process, so on a CPU each has one of its own.
+      following: ``following(cases, records)`` gives the cases that follow from those that were measured and what became of
+        them, none where the question is answered; asked whenever no case is left. A plan asks it with records whose status is
+        "predicted" for cases that have none.
+      answers: statuses of records that answer the question; such a case is not measured again, and is no failure.
+      conclusion: ``conclusion(records)`` says in words what the records of all cases show together, a line each.
     """
 
     about: str
@@ -74,6 +93,9 @@ class Study:
     measure: Callable[[Case, Context], Measured]
     columns: tuple[str, ...] = ()
     isolated: bool = False
+    following: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
+    answers: tuple[str, ...] = ("ok",)
+    conclusion: Callable[[Sequence[Record]], list[str]] | None = None
 
 
 def training_case(config: RunConfig, backend: Backend) -> Case:

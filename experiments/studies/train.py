@@ -85,19 +85,21 @@ def measure(case: Case, context: Context) -> Measured:
         time.sleep(IDLE)
         sampler.phase("preparing")
         pipeline, best, history = _train(config, context, opened, checkpoints, found, name, sampler)
+        sampler.phase("testing")
         test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
     checkpoints.close()
     work = _work(opened, pipeline, config.batch_size)
-    remarks = _remarks(work, history, len(opened.strategy.devices)) + sampler.problems
+    remarks = _remarks(work, history, len(opened.strategy.devices)) + sampler.problems + [sampler.words()]
     metrics = _quality(history, test) | _speed(config, history, work) | _memory(opened, pipeline)
     power = sampler.power("training")
+    steps = int(history.epochs[-1]["step"]) - int(found.state.step)
     return Measured(
         metrics=metrics
         | {
-            "cache_load_time" if pipeline.cached else "compile_time": pipeline.compile_seconds,
+            **pipeline.program.metrics,
             "parameters": models.count_parameters(opened.model),
             "total_time": time.perf_counter() - began,
-            **({"power": power.watts} if power else {}),
+            **({"power": power.watts, "energy_per_step": power.watts * sampler.seconds("training") / steps} if power else {}),
         },
         samples={
             "dispatch_steps": [steps for steps, *_ in history.dispatches],
@@ -178,7 +180,7 @@ def _work(opened: Opened, pipeline: pipelines.Pipeline, batch_size: int) -> dict
     found = {
         "flops_per_step": model_flops(opened.step, opened.state, batch),
         "closed_form_flops_per_step": training_step_flops(opened.model, row, batch_size, opened.step.network.trained),
-        "compiler_flops_per_step": compiler_counts(pipeline.program).flops,
+        "compiler_flops_per_step": compiler_counts(pipeline.program.executable).flops,
         "bytes_per_step": bytes_once(opened.step, opened.state, batch),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -235,7 +237,7 @@ def _speed(config: RunConfig, history: History, work: dict[str, float]) -> dict[
 
 
 def _memory(opened: Opened, pipeline: pipelines.Pipeline) -> dict[str, float]:
-    plan, (peak, _) = planned(pipeline.program), observed_peak(opened.strategy.devices)
+    plan, (peak, _) = planned(pipeline.program.executable), observed_peak(opened.strategy.devices)
     found = {"memory_planned": plan and plan.total, "memory_peak": peak}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -244,7 +246,7 @@ def _provenance(opened: Opened, pipeline: pipelines.Pipeline, reason: str, histo
     return {
         "strategy_devices": len(opened.strategy.devices),
         "compiler_options": opened.strategy.options,
-        "compile_cached": pipeline.cached,
+        "compile_cached": pipeline.program.cached,
         "pipeline": pipeline.name,
         "pipeline_reason": reason,
         "classes": list(opened.dataset.classes),
