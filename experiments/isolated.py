@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from experiments.config import RunConfig
-from experiments.measure.limits import LEAST, free_memory, held_memory, limit_memory
+from experiments.measure.limits import LEAST, free_memory, held_memory, limited_memory
 from experiments.measure.memory import is_out_of_memory
 from jaxcnn.errors import InputError
 
@@ -130,21 +130,27 @@ def _answer(question: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
     config = RunConfig(**(case["config"] | tuples))
     case = Case(config, case["settings"], tuple(case["parts"]), case["data"])
     context = Context(backend.select(config.device), epath.Path(question["scratch"]), Console(file=sys.stderr))
+    limited = contextlib.nullcontext()
     if context.backend.platform == "cpu":  # an accelerator's driver asks for more than it uses, and its own memory is elsewhere
-        _limit(config.memory_limit)
-    status, message, measured = measure_here(STUDIES[question["study"]], case, context)
+        _check(config.memory_limit)
+        limited = limited_memory(config.memory_limit)
+    with limited:
+        status, message, measured = measure_here(STUDIES[question["study"]], case, context)
     return status, message, dataclasses.asdict(measured)
 
 
-def _limit(limit: int) -> None:
-    """From here on, when JAX is there: with too little for that it would end in a hundred ways, some of them silent."""
+def _check(limit: int) -> None:
+    """The limit holds only now that JAX is there: with too little for that it would end in a hundred ways, some of them silent.
+
+    Raises:
+      InputError: the limit does not leave enough to compile anything.
+    """
     held = held_memory() or 0
     if limit < held + LEAST:
         raise InputError(
             f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process that has JAX loaded holds {held:,} and "
             f"needs {LEAST:,} more to compile anything; allow {held + LEAST:,} at least"
         )
-    limit_memory(limit)
 
 
 if __name__ == "__main__":
