@@ -57,12 +57,14 @@ def _run(config: RunConfig, console: "Console") -> int:
     merits.check(config, devices)
     plan = [(name, STUDIES[name], STUDIES[name].cases(config, devices)) for name in config.studies]
     if config.dry_run:
-        report.print_plan(console, [(name, *row) for name, _, cases in plan for row in runner.plan(name, cases, devices)])
+        rows = ((name, row) for name, study, cases in plan for row in runner.plan(name, study, cases, devices))
+        report.print_plan(console, [(name, *row) for name, row in rows])
         return 0
-    statuses = []
+    answered = []
     try:
         for name, study, cases in plan:
-            statuses += [record.status for record in runner.run_study(name, study, cases, devices, console)]
+            found = runner.run_study(name, study, cases, devices, console)
+            answered += [record.status in study.answers for record in found]
     except training.Interrupted as stop:
         command = "same command without --force" if config.force else "same command"
         console.print(f"interrupted after step {stop}; the checkpoint is kept: the {command} goes on from there")
@@ -70,7 +72,7 @@ def _run(config: RunConfig, console: "Console") -> int:
     results = epath.Path(config.results).expanduser()
     page = report.write_page([results], results / "report.html")
     console.print(f"records in {results}, report: {page}", soft_wrap=True)
-    return 0 if all(status == "ok" for status in statuses) else FAILED
+    return 0 if all(answered) else FAILED
 
 
 if __name__ == "__main__":

@@ -63,20 +63,19 @@ def _following(study: Study, cases: Sequence[Case], found: Sequence[records.Reco
     return study.following(cases, found) if study.following else []
 
 
-def plan(name: str, cases: Sequence[Case], backend: Backend, study: Study | None = None) -> list[tuple[Case, bool, float | None]]:
+def plan(name: str, study: Study, cases: Sequence[Case], backend: Backend) -> list[tuple[Case, bool, float | None]]:
     """Each case of a study, whether it has a record, and the seconds it may take: the median of the study's records here.
 
     Of a study whose cases follow from one another, those that would follow if all went well.
     """
-    answers = study.answers if study else ("ok",)
     waiting, rows, found = list(cases), [], []
     while waiting:
         case = waiting.pop(0)
         named = case_name(case, backend)
-        record = records.find(epath.Path(case.config.results).expanduser(), name, named, answers)
+        record = records.find(epath.Path(case.config.results).expanduser(), name, named, study.answers)
         rows.append((case, record is not None and not case.config.force))
         found.append(record or records.Record(name, named, "predicted"))
-        if study and not waiting:
+        if not waiting:
             waiting = _following(study, [case for case, _ in rows], found)
     known = [record.provenance["case_seconds"] for record in found if "case_seconds" in record.provenance]
     expected = statistics.median(known) if known else None
