@@ -148,7 +148,7 @@ def _check(limit: int) -> None:
     held = held_memory() or 0
     if limit < held + LEAST:
         raise InputError(
-            f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process that has JAX loaded holds {held:,} and "
+            f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process with JAX loaded holds {held:,} and "
             f"needs {LEAST:,} more to compile anything; allow {held + LEAST:,} at least"
         )
 

@@ -115,6 +115,7 @@ METRICS: dict[str, Metric] = {
     "loop_step_time": Metric("s", "median step of a network without products, whose every loop XLA compiles itself"),
     "relative_inferences": Metric("", "published: inferences a second within 10 ms, over those of a TPU v1"),
     "on_chip_memory": Metric("B", "published: memory on the chip"),
+    "speed_up_over_cpu": Metric("", "published: times as fast as the processor it was held against"),
 }
 
 

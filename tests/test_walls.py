@@ -14,6 +14,7 @@ ALLOWED = {
     "jaxcnn.data": set(),
     "jaxcnn.detection": set(),
     "jaxcnn.weights": set(),
+    "jaxcnn.quantize": set(),
     "jaxcnn.training": set(),
     "jaxcnn.parallel": {"jaxcnn.training"},
     "experiments": {
@@ -25,6 +26,7 @@ ALLOWED = {
         "jaxcnn.parallel",
         "jaxcnn.detection",
         "jaxcnn.weights",
+        "jaxcnn.quantize",
     },
 }
 FILES = sorted(path for package in ("jaxcnn", "experiments") for path in (ROOT / package).rglob("*.py"))

@@ -3,8 +3,9 @@
 from experiments.records import METRICS, Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size")
+_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size", "members", "product_bits")
 _MONEY = ("$", "$/h")
+_LABELS = ("kernel", "library", "model", "dataset", "instruction_set", "point", "strategy", "precision")
 _PLAIN = ("1/s", "1/J", "FLOP/B")
 
 
@@ -43,7 +44,7 @@ def number(value: object) -> str:
 def case_label(record: Record) -> str:
     """What was measured, in a few words; what a record does not say is left out."""
     settings = record.settings
-    parts = [settings.get(name) for name in ("kernel", "model", "dataset", "strategy", "precision")]
+    parts = [settings.get(name) for name in _LABELS]
     batch = settings.get("batch_size")
     return ", ".join(str(part) for part in (*parts, f"batch {batch}" if batch else None) if part)
 

@@ -1,0 +1,221 @@
+"""What the processor's instruction set is worth (C13): the same step, compiled for SSE4.2, AVX, AVX2 and AVX-512.
+
+XLA:CPU reads the limit from XLA_FLAGS alone, when it starts (seen with jax 0.10.2 and 0.12.0: as a compiler option of one
+program it is accepted and changes nothing), so each set has a process of its own. What XLA gives to libraries is not
+limited: matrix products and convolutions go to code that chooses its instructions when it runs. So two steps are timed:
+the network's, as a user has it, and one without products, whose every loop XLA compiles.
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import steps
+from experiments.config import RunConfig
+from experiments.isolated import measure_apart
+from experiments.measure.noise import compare
+from experiments.measure.timing import compiled, timed
+from experiments.records import Record
+from experiments.studies.study import Case, Context, EndedBadly, Measured, placed
+from jaxcnn import models
+from jaxcnn.backend import Backend
+from jaxcnn.errors import InputError
+
+COLUMNS = ("step_time", "loop_step_time", "images_per_second", "flops_per_second", "compile_time", "training_loss")
+SETS = {"SSE4_2": {"sse4_2"}, "AVX": {"avx"}, "AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+WIDE = "AVX512, 512 bits"  # XLA keeps to vectors of 256 bits unless told otherwise
+FLAGS = {name: f"--xla_cpu_max_isa={name}" for name in SETS} | {
+    WIDE: "--xla_cpu_max_isa=AVX512 --xla_cpu_prefer_vector_width=512"
+}
+BUDGETS = {"quick": 0.5, "full": 3.0}  # seconds of sampling a step
+QUICK_MODEL = "logistic"  # unless another one is asked for: each process compiles anew, and a CNN takes it long
+STEPS = 20  # whose losses are compared
+LAYERS, ROWS, PIXELS = 4, 128, 4096  # of the step without products
+ABOUT = (
+    "the limit holds for what XLA compiles itself: {count} products and convolutions of the network's step are given to libraries that choose "
+    "their instructions by themselves; the loop step has none"
+)
+
+
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """One for each instruction set that the processor has.
+
+    Raises:
+      InputError: not a CPU, or not one of this kind.
+    """
+    if backend.platform != "cpu":
+        raise InputError(f"study 'isa' limits the code of XLA:CPU, and this is a {backend.platform}: give --device=cpu")
+    found = available(_cpu_flags())
+    if not found:
+        raise InputError("study 'isa' limits x86 instruction sets, and this processor shows none in /proc/cpuinfo")
+    wide = [WIDE] if config.preset == "full" and "AVX512" in found else []
+    given = config.preset == "full" or config.model != RunConfig.model
+    config = config if given else config.replace(model=QUICK_MODEL)
+    row = models.spec(config.model)
+    defaults = {"batch_size": 64, "image_size": max(row.input_shape[:2]), "optimizer": "adam", "learning_rate": 1e-3}
+    config = placed(config.filled_in(defaults).replace(strategy="jit"), backend)
+    return [_case(config, name) for name in (*found, *wide)]
+
+
+def _case(config: RunConfig, name: str) -> Case:
+    kept = ("model", "precision", "strategy", "batch_size", "image_size", "optimizer", "learning_rate", "seed")
+    settings = {"instruction_set": name} | {option: getattr(config, option) for option in kept}
+    return Case(config, settings, (config.model, name, config.precision, f"b{config.batch_size}"))
+
+
+def available(flags: set[str]) -> list[str]:
+    """The sets of `SETS` that a processor with these flags has, the oldest first.
+
+    >>> available({"sse4_2", "avx", "avx2"})
+    ['SSE4_2', 'AVX']
+    """
+    return [name for name, needed in SETS.items() if needed <= flags]
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return set()
+    return set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), []))
+
+
+def measure(case: Case, context: Context) -> Measured:
+    """Times both steps in a process whose XLA is limited."""
+    flags = FLAGS[case.settings["instruction_set"]]
+    if flags in os.environ.get("XLA_FLAGS", ""):
+        return _timed(case, context)
+    with _flags(flags):
+        status, message, measured = measure_apart("isa", case, context)
+    if status != "ok":
+        raise EndedBadly(status, message, measured)
+    # its FLOPs come last, so that figures of merit are made once, by the peak of the whole processor
+    return dataclasses.replace(measured, metrics=measured.metrics | {"flops_per_step": measured.provenance["flops"]})
+
+
+@contextlib.contextmanager
+def _flags(flags: str) -> Iterator[None]:
+    """Adds to XLA_FLAGS for the processes started meanwhile; XLA has read its own in this one."""
+    before = os.environ.get("XLA_FLAGS")
+    os.environ["XLA_FLAGS"] = f"{before or ''} {flags}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["XLA_FLAGS"]
+        else:
+            os.environ["XLA_FLAGS"] = before
+
+
+def _timed(case: Case, context: Context) -> Measured:
+    budget = BUDGETS[case.config.preset]
+    program = steps.build(case.config, context.backend)
+    losses = [float(program()["loss"]) / program.batch_size for _ in range(STEPS)]
+    metrics, timing = steps.time_step(program, budget=budget)
+    loop_losses, loop = _timed_loop(context.backend.devices[0], budget, case.config.seed)
+    libraries = len(re.findall(r"\b(?:dot|convolution)\(", program.executable.as_text()))
+    flops = metrics.pop("flops_per_step")
+    return Measured(
+        metrics | {"training_loss": losses[-1], "loop_step_time": loop.median, "steps": STEPS},
+        {"step_time": list(timing.samples), "loop_step_time": list(loop.samples), "loss": losses, "loop_loss": loop_losses},
+        provenance={
+            "flops": flops,
+            "xla_flags": os.environ["XLA_FLAGS"],
+            "library_operations": libraries,
+            "noise": timing.noise.verdict,
+            "strategy_devices": 1,
+            "remarks": [ABOUT.format(count=libraries)],
+        },
+    )
+
+
+def _timed_loop(device: jax.Device, budget: float, seed: int):
+    """Losses of the step without products, and its timing."""
+    rng = np.random.default_rng(seed)
+    draw = (rng.normal(size=shape).astype(np.float32) for shape in [(LAYERS, 2, PIXELS), (ROWS, PIXELS), (ROWS, PIXELS)])
+    parameters, x, y = jax.device_put(tuple(draw), device)
+    program = compiled(loop_step, parameters, x, y)
+    losses = []
+    for _ in range(STEPS):
+        parameters, loss = program.executable(parameters, x, y)
+        losses.append(float(loss))
+    return losses, timed(program.call, budget=budget)
+
+
+def loop_step(parameters: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A step of gradient descent of a network whose layers weigh each pixel by itself: tanh(weight · pixel + bias).
+
+    Args:
+      parameters: weight and bias of each pixel in each layer, ``f32[layers, 2, D]``.
+      x: images, ``f32[N, D]``.
+      y: what it should make of them, ``f32[N, D]``.
+
+    Returns:
+      The next parameters, and the mean squared error before them, ``f32[]``.
+    """
+
+    def loss(parameters: jax.Array) -> jax.Array:
+        hidden = x
+        for layer in range(len(parameters)):
+            hidden = jnp.tanh(parameters[layer, 0] * hidden + parameters[layer, 1])
+        return jnp.mean((hidden - y) ** 2)
+
+    value, slope = jax.value_and_grad(loss)(parameters)
+    return parameters - 100 * slope, value
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a set is worth over the oldest one.
+
+    Attributes:
+      name: of the set.
+      step, loop: the oldest set's time over this one's, of the network's step and of the one without products.
+      surely: whether that is more than noise, of each of the two.
+      difference: largest relative difference of a loss from the oldest set's, over the steps and both of them.
+    """
+
+    name: str
+    step: float
+    loop: float
+    surely: tuple[bool, bool]
+    difference: float
+
+
+def gains(records: Sequence[Record]) -> list[Gain]:
+    """The sets of one question, the oldest first; none where no record ended well."""
+    names = [*SETS, WIDE]
+    rows = sorted((r for r in records if r.status == "ok"), key=lambda r: names.index(r.settings["instruction_set"]))
+    return [_gain(record, rows[0]) for record in rows]
+
+
+def _gain(record: Record, oldest: Record) -> Gain:
+    times = ("step_time", "loop_step_time")
+    ratios = [oldest.metrics[name] / record.metrics[name] for name in times]
+    surely = tuple(compare(record.samples[name], oldest.samples[name]).different for name in times)
+    losses, before = ([*r.samples["loss"], *r.samples["loop_loss"]] for r in (record, oldest))
+    difference = max(abs(one - other) / abs(other) for one, other in zip(losses, before, strict=True))
+    return Gain(record.settings["instruction_set"], *ratios, surely, difference)
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """What each set is worth, in words."""
+    found = gains(records)
+    if len(found) < 2:
+        return []
+    oldest, *others = found
+    lines = [f"{gain.name} over {oldest.name}: {_times(gain)}" for gain in others]
+    return [*lines, f"losses of {STEPS} steps differ by at most {max(gain.difference for gain in others):.1e} of their value"]
+
+
+def _times(gain: Gain) -> str:
+    pairs = zip(("the network's step", "the step without products"), (gain.step, gain.loop), gain.surely, strict=True)
+    return ", ".join(f"{what} {ratio:.2f} times as fast{'' if sure else ' (no more than noise)'}" for what, ratio, sure in pairs)

@@ -1,0 +1,218 @@
+"""The MNIST quest (C7): classic models and small networks, ranked by their score and by the time that training them takes."""
+
+import dataclasses
+import importlib
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from experiments import neighbours
+from experiments.config import RunConfig
+from experiments.provenance import cpu_name
+from experiments.records import Record
+from experiments.studies import train
+from experiments.studies.first_cnn import with_mnist
+from experiments.studies.study import Case, Context, Measured
+from jaxcnn import data
+from jaxcnn.backend import Backend
+
+COLUMNS = ("test_accuracy", "training_time", "compile_time", "prediction_time", "total_time", "parameters")
+NETWORKS = {
+    "quick": ("logistic", "mlp:128", "lenet_like"),
+    "full": ("logistic", "mlp:128", "mlp:512", "lenet5", "lenet5_rbf", "lenet_like", "mnist_cnn"),
+}
+QUICK_EPOCHS = 5
+TREES = {"quick": 100, "full": 1000}
+PUBLISHED = {"algorithm": "ball_tree", "p": 4, "weights": "distance"}  # of the nearest neighbours
+AT_MOST = 500  # test images for the ball tree: in 784 dimensions it takes about a second for each
+ESTIMATORS = {
+    "knn": ("sklearn.neighbors", "KNeighborsClassifier"),
+    "random_forest": ("sklearn.ensemble", "RandomForestClassifier"),
+    "linear": ("sklearn.linear_model", "LogisticRegression"),
+    "perceptron": ("sklearn.neural_network", "MLPClassifier"),
+}
+
+
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """The classic models, the nearest neighbours once more on the accelerator, and the networks.
+
+    Raises:
+      InputError: the data are not there.
+    """
+    config = with_mnist(config)
+    fingerprint = data.fingerprint(config.dataset, data_dir=config.data_dir)
+    classics = [_classic(config, fingerprint, *row) for row in _classics(config.preset)]
+    quick = {"epochs": QUICK_EPOCHS} if config.preset == "quick" else {}
+    return [*classics, *(_network(config.filled_in(quick), backend, name) for name in NETWORKS[config.preset])]
+
+
+def _classics(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Name, library, parameters."""
+    return [
+        *((f"knn_{k}", "scikit-learn", PUBLISHED | {"n_neighbors": k, "test_images": AT_MOST}) for k in (3, 4)),
+        *(
+            (f"knn_{k}", "jax", {"p": 4, "weights": "distance", "n_neighbors": k})
+            for k in {"quick": (3,), "full": (3, 4)}[preset]
+        ),
+        ("random_forest", "scikit-learn", {"n_estimators": TREES[preset]}),
+        ("linear", "scikit-learn", {"max_iter": 100}),
+        ("perceptron", "scikit-learn", {"hidden_layer_sizes": [100], "max_iter": 30}),
+    ]
+
+
+def _classic(config: RunConfig, fingerprint: str, name: str, library: str, parameters: dict[str, Any]) -> Case:
+    settings = {"model": name, "library": library, "dataset": config.dataset, "seed": config.seed, "parameters": parameters}
+    return Case(config, settings, (name, library, config.dataset), fingerprint)
+
+
+def _network(config: RunConfig, backend: Backend, name: str) -> Case:
+    return train.cases(config.replace(model=name), backend)[0]
+
+
+def measure(case: Case, context: Context) -> Measured:
+    """Fits one model and judges it by the test images."""
+    if "library" not in case.settings:
+        return train.measure(case, dataclasses.replace(context, console=Console(quiet=True)))
+    began, config = time.perf_counter(), case.config
+    dataset = data.open_dataset(
+        config.dataset, shape=(28, 28, 1), data_dir=config.data_dir, skip_bad_images=config.skip_bad_images
+    )
+    shape = dataset.train.read([0])[0][0].shape
+    x, y = _flat(data.as_arrays(dataset.train, shape))
+    kept = _spread(len(dataset.test), case.settings["parameters"].get("test_images"))
+    test_x, test_y = _flat(data.as_arrays(data.Subset(dataset.test, kept), shape))
+    predict, seconds, told = FITS[case.settings["library"]](case, context, x, y)
+    start = time.perf_counter()
+    found = predict(test_x)
+    metrics = {
+        "test_accuracy": float(np.mean(found == test_y)),
+        "training_time": seconds,
+        "prediction_time": (time.perf_counter() - start) / len(test_y),
+        "total_time": time.perf_counter() - began,
+    }
+    few = f"judged by {len(kept)} of the {len(dataset.test):,} test images, evenly spread: each takes long"
+    remarks = [*told.pop("remarks", []), *([f"{case.settings['model']}: {few}"] if len(kept) < len(dataset.test) else [])]
+    examples = {"train": len(y), "test": len(test_y)}
+    return Measured(metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1})
+
+
+def _flat(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels from 0 to 1, ``f32[N, D]``, and labels."""
+    return arrays.images.reshape(len(arrays), -1).astype(np.float32) / 255, arrays.labels
+
+
+def _spread(count: int, at_most: int | None) -> np.ndarray:
+    """All rows, or so many of them, evenly spread."""
+    return np.linspace(0, count - 1, min(count, at_most or count)).astype(int)
+
+
+Fit = tuple[Callable[[np.ndarray], np.ndarray], float, dict[str, Any]]
+
+
+def _fit_scikit_learn(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
+    """How to classify, the seconds of fitting, and what is to be known; on the processor, whatever JAX runs on."""
+    estimator = _estimator(case.settings)
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator.fit(x, y)
+    told = {"platform": "cpu", "device_kind": "cpu", "accelerator": cpu_name(), "device_count": 1}
+    unfinished = any(warning.category.__name__ == "ConvergenceWarning" for warning in caught)
+    stopped = f"{case.settings['model']}: stopped after {case.settings['parameters'].get('max_iter')} rounds, not yet converged"
+    return estimator.predict, time.perf_counter() - start, told | {"remarks": [stopped] if unfinished else []}
+
+
+def _estimator(settings: dict[str, Any]) -> Any:
+    kind = settings["model"].rstrip("_0123456789")
+    module, name = ESTIMATORS[kind]
+    options = {key: value for key, value in settings["parameters"].items() if key != "test_images"}
+    options |= {"n_jobs": -1} if kind in ("knn", "random_forest") else {}
+    options |= {} if kind == "knn" else {"random_state": settings["seed"]}
+    return getattr(importlib.import_module(module), name)(**options)
+
+
+def _fit_jax(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
+    """Nearest neighbours learn nothing: all their work is in the prediction, compiling included."""
+    options = case.settings["parameters"]
+    device = context.backend.devices[0]
+    return (
+        lambda test: neighbours.classify(x, y, test, k=options["n_neighbors"], p=options["p"], device=device),
+        0.0,
+        {},
+    )
+
+
+FITS: dict[str, Callable[[Case, Context, np.ndarray, np.ndarray], Fit]] = {"scikit-learn": _fit_scikit_learn, "jax": _fit_jax}
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A model's place.
+
+    Attributes:
+      record: of it.
+      accuracy: share of the test images that it had right.
+      error: standard error of that, by the number of test images; None where the record does not tell.
+      by_accuracy, by_time: its places, from 1; equals share one. The published ranking breaks ties by time, so the list does.
+      as_good: its distance from the best is less than twice the standard error of the difference.
+    """
+
+    record: Record
+    accuracy: float
+    error: float | None
+    by_accuracy: int
+    by_time: int
+    as_good: bool
+
+
+def ranking(records: Sequence[Record]) -> list[Rank]:
+    """Models that classified one data set, the best first, of equals the one that was trained more quickly.
+
+    Args:
+      records: of this study; those that failed, or have no accuracy, are left out.
+    """
+    rows = [record for record in records if record.status == "ok" and record.metrics.get("test_accuracy") is not None]
+    rows.sort(key=lambda record: (-record.metrics["test_accuracy"], _time(record)))
+    return [_rank(record, rows) for record in rows]
+
+
+def _rank(record: Record, rows: Sequence[Record]) -> Rank:
+    accuracy, error = record.metrics["test_accuracy"], _error(record)
+    best, best_error = rows[0].metrics["test_accuracy"], _error(rows[0])
+    margin = 2 * math.hypot(error, best_error) if error is not None and best_error is not None else 0.0
+    better = sum(other.metrics["test_accuracy"] > accuracy for other in rows)
+    quicker = sum(_time(other) < _time(record) for other in rows)
+    return Rank(record, accuracy, error, better + 1, quicker + 1, best - accuracy <= margin)
+
+
+def _time(record: Record) -> float:
+    return record.metrics.get("training_time", math.inf)
+
+
+def _error(record: Record) -> float | None:
+    count, accuracy = record.provenance.get("examples", {}).get("test"), record.metrics["test_accuracy"]
+    return math.sqrt(accuracy * (1 - accuracy) / count) if count else None
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """The ranking, a line a model, and which of them are as good as the best."""
+    found = ranking(records)
+    lines = [
+        f"{rank.by_accuracy}. {_name(rank.record)}: {rank.accuracy:.4f}{f' ± {rank.error:.4f}' if rank.error else ''}, trained in "
+        f"{rank.record.metrics.get('training_time', math.nan):.3g} s (place {rank.by_time} by time)"
+        for rank in found
+    ]
+    equals = [_name(rank.record) for rank in found[1:] if rank.as_good]
+    told = f"no better than {', '.join(equals)} by more than twice the standard error" if equals else "ahead of all others"
+    return [*lines, f"{_name(found[0].record)} is {told}"] if found else []
+
+
+def _name(record: Record) -> str:
+    library = record.settings.get("library")
+    return f"{record.settings['model']}{f' ({library})' if library else ''}"
