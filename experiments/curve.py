@@ -34,13 +34,13 @@ class Curve:
     test: dict[str, float]
 
 
-def follow(opened: Opened, pipeline: pipelines.Pipeline) -> Curve:
-    """Trains from the state that was opened.
+def follow(opened: Opened, pipeline: pipelines.Pipeline, state: training.TrainState | None = None) -> Curve:
+    """Trains from the state that was opened, or from another one that is not placed.
 
     Raises:
       NonFiniteLossError: with the epochs before it.
     """
-    state, losses, times, history = opened.strategy.place(opened.state), [], [], History()
+    state, losses, times, history = opened.strategy.place(state or opened.state), [], [], History()
     per_epoch = opened.plan.steps_per_epoch
     while len(losses) < opened.plan.epochs * per_epoch:
         count = min(STEPS_AT_ONCE, per_epoch - len(losses) % per_epoch)
@@ -57,12 +57,12 @@ def follow(opened: Opened, pipeline: pipelines.Pipeline) -> Curve:
     )
 
 
-def build(opened: Opened, config: Any, step: Any = None) -> pipelines.Pipeline:
-    """The compiled programs of a run, with another step than its own if one is given."""
+def build(opened: Opened, config: Any, step: Any = None, state: training.TrainState | None = None) -> pipelines.Pipeline:
+    """The compiled programs of a run, with another step and another kind of state than its own if they are given."""
     stored = opened.inputs.stored_shape
     name, _ = pipelines.choose(config.pipeline, len(opened.splits.train), stored, opened.strategy.devices)
     return pipelines.build(
-        name, opened.strategy, step or opened.step, opened.strategy.place(opened.state), opened.splits, shape=stored,
+        name, opened.strategy, step or opened.step, opened.strategy.place(state or opened.state), opened.splits, shape=stored,
         batch_size=config.batch_size, seed=config.seed, workers=config.workers, first_step=0,
         last_step=opened.plan.epochs * opened.plan.steps_per_epoch,
     )  # fmt: skip

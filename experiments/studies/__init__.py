@@ -1,6 +1,24 @@
 """The studies: one file each, a question and how it is answered."""
 
-from experiments.studies import detection, dispatch, kernels, train
+from experiments import latency
+from experiments.studies import (
+    at_once,
+    batch_sweep,
+    descent,
+    detection,
+    dispatch,
+    first_cnn,
+    inference,
+    isa,
+    kernels,
+    parity,
+    precision,
+    scaling,
+    search,
+    strategies,
+    train,
+    width_sweep,
+)
 from experiments.studies.study import Study
 
 STUDIES: dict[str, Study] = {
@@ -12,5 +30,75 @@ STUDIES: dict[str, Study] = {
         kernels.COLUMNS,
     ),
     "detection": Study("can the detector learn a handful of pictures by heart?", detection.cases, detection.measure),
+    "batch_sweep": Study(
+        "how large a batch fits, how fast is it, and did the compiler's plan say so?",
+        batch_sweep.cases,
+        batch_sweep.measure,
+        batch_sweep.COLUMNS,
+        isolated=True,
+        following=batch_sweep.following,
+        answers=batch_sweep.ANSWERS,
+        conclusion=batch_sweep.conclusion,
+    ),
+    "width_sweep": Study(
+        "from which size of network on does the accelerator win?", width_sweep.cases, width_sweep.measure, width_sweep.COLUMNS
+    ),
+    "scaling": Study(
+        "how much faster are several devices than one?",
+        scaling.cases,
+        scaling.measure,
+        scaling.COLUMNS,
+        conclusion=scaling.conclusion,
+    ),
+    "strategies": Study(
+        "do all strategies come to the same, and what does each cost?", strategies.cases, strategies.measure, strategies.COLUMNS
+    ),
+    "at_once": Study(
+        "are many networks trained at once sooner done than one by one, and the same?",
+        at_once.cases,
+        at_once.measure,
+        at_once.COLUMNS,
+    ),
+    "precision": Study(
+        "what do lower precisions gain, and what do they cost?",
+        precision.cases,
+        precision.measure,
+        precision.COLUMNS,
+        conclusion=precision.conclusion,
+    ),
+    "parity": Study(
+        "is it the same training on every platform?", parity.cases, parity.measure, parity.COLUMNS, conclusion=parity.conclusion
+    ),
     "dispatch": Study("does our training loop cost more than a bare compiled step?", train.cases, dispatch.measure),
+    "inference": Study(
+        "how long does a trained network take to answer, in how many bits, and at what accuracy?",
+        inference.cases,
+        inference.measure,
+        inference.COLUMNS,
+        conclusion=latency.conclusion,
+    ),
+    "search": Study(
+        "which classic model or small network reads handwritten digits best, and how long does each take to train?",
+        search.cases,
+        search.measure,
+        search.COLUMNS,
+        conclusion=search.conclusion,
+    ),
+    "descent": Study(
+        "which way do full-batch, mini-batch and single-sample descent take, and what does a step of each cost?",
+        descent.cases,
+        descent.measure,
+        descent.COLUMNS,
+        conclusion=descent.conclusion,
+    ),
+    "isa": Study(
+        "what is the processor's instruction set worth?", isa.cases, isa.measure, isa.COLUMNS, conclusion=isa.conclusion
+    ),
+    "first_cnn": Study(
+        "five epochs of a first CNN: how long on the processor, how long on the accelerator?",
+        first_cnn.cases,
+        first_cnn.measure,
+        first_cnn.COLUMNS,
+        conclusion=first_cnn.conclusion,
+    ),
 }
