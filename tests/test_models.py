@@ -186,7 +186,7 @@ def quick(strategy: parallel.Jit) -> parallel.Jit:
     return strategy
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)  # the large ones hold gigabytes
 def tried(name: str) -> Tried:
     row, rng = models.spec(name), np.random.default_rng(0)
     side = SMALL.get(name, row.input_shape[0])
