@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,6 @@ from experiments.measure.timing import Compiled, compiled, timed
 from jaxcnn.errors import require_known
 
 LONG = 0.02  # seconds: of a call that lasts as long, next to nothing is overhead
-GOOD = 0.9  # of the best rate: a large product is taken for its size rather than a small one that was a little luckier
 # Sides of the square matrices that are tried in turn, and images in the batch of the convolution.
 SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "accelerator": (1024, 2048, 4096, 8192, 16384)}
 IMAGES = {"cpu": (2, 8, 32, 128), "accelerator": (16, 64, 256, 1024)}
@@ -51,7 +49,7 @@ def measured(device: jax.Device, dtype: str, precision: str = "default", *, budg
       dtype: ``float32``, ``bfloat16``, ``float16`` or ``int8``.
       precision: of float32 products, as `jax.default_matmul_precision` takes it: by default bfloat16 on TPUs, and TF32 on GPUs
         that have it.
-      budget: seconds of sampling, half of them for the matrix product; compiling and the search for the size come on top.
+      budget: seconds of sampling, half of them for each size of the matrix product that is tried; compiling comes on top.
 
     Raises:
       InputError: an unknown dtype.
@@ -116,35 +114,21 @@ def _best(
     sizes: Sequence[int],
     budget: float,
 ) -> tuple[float, int]:
-    """FLOP/s, and the size at which they are reached: sizes up to the first whose call lasts long, of those the largest that is good.
+    """The best of the sizes' FLOP/s, each sustained, and that size: sizes up to the first whose call lasts long.
 
-    The largest of all need not be: on a CPU what fits the cache may do better.
+    The largest of all need not be the best: on a CPU what fits the cache may do better.
     """
-    looks: list[tuple[float, int, int, Compiled]] = []
+    rates: list[tuple[float, int]] = []
     for size in sizes:
         hosted = normal(dtype, *shapes(size))(np.random.default_rng(0))
-        if looks and not _fits(device, 2 * sum(operand.nbytes for operand in hosted)):
+        if rates and not _fits(device, 2 * sum(operand.nbytes for operand in hosted)):
             break
         args = jax.device_put(hosted, device)
-        program, flops = compiled(function, *args), model_flops(function, *args)
-        seconds = _quickest(program.call)
-        looks.append((flops / seconds, size, flops, program))
+        seconds = timed(compiled(function, *args).call, budget=budget).median
+        rates.append((model_flops(function, *args) / seconds, size))
         if seconds >= LONG:
             break
-    best = max(rate for rate, *_ in looks)
-    _, size, flops, program = [look for look in looks if look[0] >= GOOD * best][-1]
-    return flops / timed(program.call, budget=budget).median, size
-
-
-def _quickest(call: Callable[[], Array]) -> float:
-    """Seconds of the quicker of two calls, after one that warms up: a look, to choose the size by."""
-    jax.block_until_ready(call())
-    times = []
-    for _ in range(2):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return max(rates)
 
 
 def _fits(device: jax.Device, size: int) -> bool:
