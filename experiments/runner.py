@@ -18,7 +18,7 @@ import rich.progress
 from etils import epath
 from rich.console import Console
 
-from experiments import provenance, records, report
+from experiments import findings, provenance, records, report
 from experiments.isolated import measure_apart
 from experiments.measure.memory import is_out_of_memory
 from experiments.merits import merits, repriced
@@ -54,7 +54,7 @@ def run_study(name: str, study: Study, cases: Sequence[Case], backend: Backend, 
         if before:
             console.print(f"already measured on {record.provenance.get('time')}; --force measures again", highlight=False)
         report.print_record(console, record)
-    for line in study.conclusion(found) if study.conclusion else ():
+    for line in findings.conclusion(name, found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return found
 

@@ -9,9 +9,10 @@ from rich.console import Console
 
 from experiments import run, runner
 from experiments.config import RunConfig
+from experiments.findings.batch_limit import ANSWERS, Limit, conclusion, limit
 from experiments.records import Record
 from experiments.studies import STUDIES, batch_sweep
-from experiments.studies.batch_sweep import PRESETS, Limit, Preset, conclusion, limit, next_batch
+from experiments.studies.batch_sweep import PRESETS, Preset, next_batch
 from experiments.studies.study import Case, Context, EndedBadly, Measured, Study
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -133,7 +134,7 @@ def sweep(tmp_path):
 
     study = Study(
         "?", batch_sweep.cases, measure, batch_sweep.COLUMNS,
-        following=batch_sweep.following, answers=batch_sweep.ANSWERS, conclusion=batch_sweep.conclusion,
+        following=batch_sweep.following, answers=ANSWERS,
     )  # fmt: skip
     cases = batch_sweep.cases(RunConfig(preset="full", batch_size=16, results=str(tmp_path)), CPU)
     return study, cases, measured

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import run
 from experiments.config import RunConfig
+from experiments.findings import walls
 from experiments.records import Record
 from experiments.studies import first_cnn
 from experiments.studies.study import Context, EndedBadly, Measured
@@ -26,11 +27,11 @@ def of(platform: str, training: float, compiling: float, status: str = "ok", **m
 
 def test_walls_are_held_against_the_quickest_processor():
     rows = [of("cpu", 58, 2), of("gpu", 4, 6), of("cpu", 90, 2), of("gpu", 1, 1, "failed")]
-    gpu, cpu, slow = first_cnn.walls(rows)
+    gpu, cpu, slow = walls.walls(rows)
     assert (gpu.seconds, gpu.speed_up, gpu.training_speed_up) == (10, 6, 14.5)
     assert (cpu.speed_up, slow.speed_up) == (1, pytest.approx(60 / 92))
-    assert first_cnn.walls([rows[1]])[0].speed_up is None
-    assert first_cnn.conclusion(rows[:2]) == [
+    assert walls.walls([rows[1]])[0].speed_up is None
+    assert walls.conclusion(rows[:2]) == [
         "GPU: 5 epochs in 10.0 s, compiling included, 6.0 times as fast as the processor (14.5 without compiling)",
         "CPU: 5 epochs in 60.0 s, compiling included",
     ]

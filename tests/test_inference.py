@@ -7,7 +7,7 @@ import pytest
 
 from experiments import run, trained
 from experiments.config import RunConfig
-from experiments.latency import conclusion, percentile, percentiles, served_within
+from experiments.findings.latency import conclusion, percentile, percentiles, served_within
 from experiments.measure import peak
 from experiments.measure.peak import Peak
 from experiments.records import Record

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import run
 from experiments.config import RunConfig
+from experiments.findings import instruction_sets
 from experiments.records import Record
 from experiments.studies import isa
 from jaxcnn.backend import Backend
@@ -25,14 +26,15 @@ def of(name: str, step: float, loop: float, loss: tuple[float, ...], status: str
 
 def test_gains_are_over_the_oldest_set_that_was_measured():
     rows = [of("AVX512", 5.9, 1.0, (1.0, 0.5)), of("SSE4_2", 6.0, 8.0, (1.0, 0.4)), of("AVX", 1.0, 1.0, (9.0,), "failed")]
-    oldest, newest = isa.gains(rows)
-    assert oldest == isa.Gain("SSE4_2", 1.0, 1.0, (False, False), 0.0)
+    oldest, newest = instruction_sets.gains(rows)
+    assert oldest == instruction_sets.Gain("SSE4_2", 1.0, 1.0, (False, False), 0.0)
     assert (newest.name, newest.loop, newest.surely) == ("AVX512", 8.0, (False, True))
     assert newest.step == pytest.approx(6 / 5.9) and newest.difference == pytest.approx(0.25)
-    assert isa.conclusion(rows)[0] == (
+    assert instruction_sets.conclusion(rows)[0] == (
         "AVX512 over SSE4_2: the network's step 1.02 times as fast (no more than noise), the step without products 8.00 times as fast"
     )
-    assert isa.conclusion(rows[1:]) == [] and isa.gains([]) == []
+    assert (*isa.SETS, isa.WIDE) == instruction_sets.ORDER
+    assert instruction_sets.conclusion(rows[1:]) == [] and instruction_sets.gains([]) == []
 
 
 def test_a_set_needs_all_its_flags():
@@ -85,7 +87,7 @@ def test_a_set_without_fused_multiply_add_gives_the_same_losses_but_for_rounding
     arguments = ["--study=isa", "--device=cpu:1", "--model=logistic", "--batch-size=8", f"--results={tmp_path}"]
     assert run.main(arguments) == 0
     rows = [Record(**json.loads(path.read_text())) for path in (tmp_path / "isa").glob("*.json")]
-    before, after = isa.gains(rows)
+    before, after = instruction_sets.gains(rows)
     assert (before.name, after.name) == ("AVX", "AVX2")
     assert 0 < after.difference < 1e-5, "0 would mean that the limit had no effect"
     assert {row.provenance["xla_flags"].split("=")[-1] for row in rows} == {"AVX", "AVX2"}

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from experiments import drift, records, run
+from experiments import records, run
 from experiments.config import RunConfig
+from experiments.findings import drift
 from experiments.records import Record
 from experiments.studies import parity, train
 from experiments.studies.parity import PROJECTIONS, TWINS, Nudged, Twin, sketch
@@ -141,7 +142,7 @@ def test_two_folders_with_a_made_up_second_device_give_the_verdict(own, tmp_path
     (pair,) = drift.parities(all_records)
     assert not problems and pair.theirs.provenance["accelerator"] == "Made-up GPU"
     assert pair.same is same and pair.verdict.startswith(verdict), pair.verdict
-    assert parity.conclusion(all_records) == [f"products highest: {pair.verdict}"]
+    assert drift.conclusion(all_records) == [f"products highest: {pair.verdict}"]
 
 
 def _shifted(found: dict, loss: list[float]) -> list[float]:

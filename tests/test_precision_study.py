@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.precisions import precisions
+from experiments.findings.precisions import conclusion, precisions
 from experiments.records import Record
-from experiments.studies.precision import FRACTION, conclusion, kept_bits, product_bits
+from experiments.studies.precision import FRACTION, kept_bits, product_bits
 
 
 def record(precision: str, products: str, accuracy: float, losses: list[float], **changes) -> Record:

@@ -6,7 +6,8 @@ import pytest
 
 from experiments import run
 from experiments.config import RunConfig
-from experiments.efficiency import efficiencies
+from experiments.findings import efficiency
+from experiments.findings.efficiency import efficiencies
 from experiments.records import Record
 from experiments.studies import scaling
 from jaxcnn.backend import Backend
@@ -62,7 +63,7 @@ def test_of_what_cannot_be_compared_nothing_is_said(other):
 
 
 def test_the_conclusion_is_in_words():
-    (line,) = scaling.conclusion([ONE, record("strong", 4, 64, 0.04)])
+    (line,) = efficiency.conclusion([ONE, record("strong", 4, 64, 0.04)])
     assert line == "data, strong: 2.50 times the images per second of one, efficiency 0.62 (0.50 to 0.75)"
 
 

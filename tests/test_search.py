@@ -7,6 +7,7 @@ from rich.console import Console
 
 from experiments import neighbours
 from experiments.config import RunConfig
+from experiments.findings import ranking
 from experiments.records import Record
 from experiments.studies import search
 from experiments.studies.study import Context
@@ -24,18 +25,18 @@ def of(name: str, accuracy: float | None, seconds: float, test: int | None = Non
 
 def test_the_ranking_goes_by_accuracy_and_then_by_time():
     rows = [of("a", 0.9, 5), of("b", 0.95, 9), of("c", 0.9, 1), of("d", 0.99, 1, status="failed"), of("e", None, 0)]
-    found = search.ranking(rows)
+    found = ranking.ranking(rows)
     assert [(rank.record.case, rank.by_accuracy, rank.by_time) for rank in found] == [("b", 1, 3), ("c", 2, 1), ("a", 2, 2)]
     assert [rank.error for rank in found] == [None] * 3 and [rank.as_good for rank in found] == [True, False, False]
-    assert search.ranking([]) == [] == search.conclusion([])
+    assert ranking.ranking([]) == [] == ranking.conclusion([])
 
 
 def test_few_test_images_tell_little():
     # standard errors √(0.9 · 0.1 / 100) = 0.03 and √(0.8 · 0.2 / 100) = 0.04, of the difference 0.05: twice that is 0.1
-    best, near, far = search.ranking([of("a", 0.9, 1, 100), of("b", 0.8, 1, 100), of("c", 0.75, 1, 100)])
+    best, near, far = ranking.ranking([of("a", 0.9, 1, 100), of("b", 0.8, 1, 100), of("c", 0.75, 1, 100)])
     assert (best.error, near.error) == (pytest.approx(0.03), pytest.approx(0.04))
     assert near.as_good and not far.as_good
-    lines = search.conclusion([best.record, near.record, far.record])
+    lines = ranking.conclusion([best.record, near.record, far.record])
     assert lines[0].startswith("1. a: 0.9000 ± 0.0300, trained in 1 s (place 1 by time)")
     assert lines[-1] == "a is no better than b by more than twice the standard error"
 

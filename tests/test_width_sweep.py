@@ -15,7 +15,7 @@ from etils import epath
 from rich.console import Console
 
 from experiments.config import RunConfig
-from experiments.crossover import TERMS
+from experiments.findings.crossover import TERMS
 from experiments.records import METRICS, Record
 from experiments.studies import width_sweep
 from experiments.studies.study import Context, Measured

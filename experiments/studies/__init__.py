@@ -1,6 +1,6 @@
 """The studies: one file each, a question and how it is answered."""
 
-from experiments import latency
+from experiments.findings.batch_limit import ANSWERS
 from experiments.studies import (
     at_once,
     batch_sweep,
@@ -37,8 +37,7 @@ STUDIES: dict[str, Study] = {
         batch_sweep.COLUMNS,
         isolated=True,
         following=batch_sweep.following,
-        answers=batch_sweep.ANSWERS,
-        conclusion=batch_sweep.conclusion,
+        answers=ANSWERS,
     ),
     "width_sweep": Study(
         "from which size of network on does the accelerator win?", width_sweep.cases, width_sweep.measure, width_sweep.COLUMNS
@@ -48,7 +47,6 @@ STUDIES: dict[str, Study] = {
         scaling.cases,
         scaling.measure,
         scaling.COLUMNS,
-        conclusion=scaling.conclusion,
     ),
     "strategies": Study(
         "do all strategies come to the same, and what does each cost?", strategies.cases, strategies.measure, strategies.COLUMNS
@@ -64,41 +62,32 @@ STUDIES: dict[str, Study] = {
         precision.cases,
         precision.measure,
         precision.COLUMNS,
-        conclusion=precision.conclusion,
     ),
-    "parity": Study(
-        "is it the same training on every platform?", parity.cases, parity.measure, parity.COLUMNS, conclusion=parity.conclusion
-    ),
+    "parity": Study("is it the same training on every platform?", parity.cases, parity.measure, parity.COLUMNS),
     "dispatch": Study("does our training loop cost more than a bare compiled step?", train.cases, dispatch.measure),
     "inference": Study(
         "how long does a trained network take to answer, in how many bits, and at what accuracy?",
         inference.cases,
         inference.measure,
         inference.COLUMNS,
-        conclusion=latency.conclusion,
     ),
     "search": Study(
         "which classic model or small network reads handwritten digits best, and how long does each take to train?",
         search.cases,
         search.measure,
         search.COLUMNS,
-        conclusion=search.conclusion,
     ),
     "descent": Study(
         "which way do full-batch, mini-batch and single-sample descent take, and what does a step of each cost?",
         descent.cases,
         descent.measure,
         descent.COLUMNS,
-        conclusion=descent.conclusion,
     ),
-    "isa": Study(
-        "what is the processor's instruction set worth?", isa.cases, isa.measure, isa.COLUMNS, conclusion=isa.conclusion
-    ),
+    "isa": Study("what is the processor's instruction set worth?", isa.cases, isa.measure, isa.COLUMNS),
     "first_cnn": Study(
         "five epochs of a first CNN: how long on the processor, how long on the accelerator?",
         first_cnn.cases,
         first_cnn.measure,
         first_cnn.COLUMNS,
-        conclusion=first_cnn.conclusion,
     ),
 }

@@ -5,7 +5,6 @@ The cost is that of logistic regression with one weight and one bias on real dat
 """
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,6 @@ import numpy as np
 
 from experiments.config import RunConfig
 from experiments.measure.timing import compiled, timed
-from experiments.records import Record
 from experiments.studies.study import Case, Context, Measured
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -140,17 +138,3 @@ def _path(path: np.ndarray, heights: np.ndarray) -> dict[str, list[float]]:
     kept = np.unique(np.linspace(0, len(path) - 1, POINTS).round().astype(int))
     columns = {"path_step": kept, "path_weight": path[kept, 0], "path_bias": path[kept, 1], "path_cost": heights[kept]}
     return {name: column.tolist() for name, column in columns.items()}
-
-
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """Where each way ended, and what a pass over the data and a step of it took, in words."""
-    return [_sentence(record) for record in records if record.status == "ok"]
-
-
-def _sentence(record: Record) -> str:
-    found = record.metrics
-    passes = found["training_time"] / found["epochs"]
-    return (
-        f"{record.settings['model']}: {found['steps']:,.0f} steps end {found['excess_loss']:.2g} nat above the least cost; "
-        f"{1e6 * found['step_time']:.3g} µs a step, {1e6 * passes:.3g} µs a pass over the data"
-    )

@@ -1,6 +1,6 @@
 """A trained network answers: how long does an answer take, how many a second, in how many bits, and at what accuracy?
 
-System C11's figure, answers a second under a limit of latency, is `experiments.latency.served_within` of these records.
+System C11's figure, answers a second under a limit of latency, is `experiments.findings.latency.served_within` of these records.
 """
 
 import functools
@@ -16,7 +16,7 @@ from flax import nnx
 from jax import Array
 
 from experiments.config import RunConfig
-from experiments.latency import percentiles
+from experiments.findings.latency import percentiles
 from experiments.measure.flops import bytes_once, model_flops
 from experiments.measure.memory import planned
 from experiments.measure.noise import noise

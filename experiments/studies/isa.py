@@ -10,8 +10,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -21,9 +20,7 @@ import numpy as np
 from experiments import steps
 from experiments.config import RunConfig
 from experiments.isolated import measure_apart
-from experiments.measure.noise import compare
 from experiments.measure.timing import compiled, timed
-from experiments.records import Record
 from experiments.studies.study import Case, Context, EndedBadly, Measured, placed
 from jaxcnn import models
 from jaxcnn.backend import Backend
@@ -170,52 +167,3 @@ def loop_step(parameters: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Ar
 
     value, slope = jax.value_and_grad(loss)(parameters)
     return parameters - 100 * slope, value
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a set is worth over the oldest one.
-
-    Attributes:
-      name: of the set.
-      step, loop: the oldest set's time over this one's, of the network's step and of the one without products.
-      surely: whether that is more than noise, of each of the two.
-      difference: largest relative difference of a loss from the oldest set's, over the steps and both of them.
-    """
-
-    name: str
-    step: float
-    loop: float
-    surely: tuple[bool, bool]
-    difference: float
-
-
-def gains(records: Sequence[Record]) -> list[Gain]:
-    """The sets of one question, the oldest first; none where no record ended well."""
-    names = [*SETS, WIDE]
-    rows = sorted((r for r in records if r.status == "ok"), key=lambda r: names.index(r.settings["instruction_set"]))
-    return [_gain(record, rows[0]) for record in rows]
-
-
-def _gain(record: Record, oldest: Record) -> Gain:
-    times = ("step_time", "loop_step_time")
-    ratios = [oldest.metrics[name] / record.metrics[name] for name in times]
-    surely = tuple(compare(record.samples[name], oldest.samples[name]).different for name in times)
-    losses, before = ([*r.samples["loss"], *r.samples["loop_loss"]] for r in (record, oldest))
-    difference = max(abs(one - other) / abs(other) for one, other in zip(losses, before, strict=True))
-    return Gain(record.settings["instruction_set"], *ratios, surely, difference)
-
-
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """What each set is worth, in words."""
-    found = gains(records)
-    if len(found) < 2:
-        return []
-    oldest, *others = found
-    lines = [f"{gain.name} over {oldest.name}: {_times(gain)}" for gain in others]
-    return [*lines, f"losses of {STEPS} steps differ by at most {max(gain.difference for gain in others):.1e} of their value"]
-
-
-def _times(gain: Gain) -> str:
-    pairs = zip(("the network's step", "the step without products"), (gain.step, gain.loop), gain.surely, strict=True)
-    return ", ".join(f"{what} {ratio:.2f} times as fast{'' if sure else ' (no more than noise)'}" for what, ratio, sure in pairs)

@@ -1,10 +1,10 @@
 """Is it the same training on every platform? What one platform says: its losses, its weights, and how far rounding drifts there.
 
-Records of two platforms are compared by `experiments.drift.parities`.
+Records of two platforms are compared by `experiments.findings.drift.parities`.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,8 @@ import numpy as np
 
 from experiments import curve
 from experiments.config import RunConfig
-from experiments.drift import apart, parities
+from experiments.findings.drift import apart
 from experiments.opened import Opened, open_run
-from experiments.records import Record
 from experiments.studies import train
 from experiments.studies.precision import product_bits
 from experiments.studies.study import Case, Context, Measured
@@ -28,7 +27,7 @@ from jaxcnn.training.step import WHOLE
 PRODUCTS = {"quick": ("highest",), "full": ("highest", "default")}
 EPOCHS = 2  # of the quick preset
 PROJECTIONS = 4  # of each array of parameters
-TWINS = 4  # see `experiments.drift`
+TWINS = 4  # see `experiments.findings.drift`
 KEPT = {"float32": 23, "bfloat16": 7, "float16": 10}  # bits of the fraction
 COLUMNS = ("steps", "training_loss", "test_loss", "test_accuracy", "product_bits", "rounding_drift")
 ALONE = "run this on another platform too, into the same --results: the records are held against each other"
@@ -141,11 +140,6 @@ def _twins(opened: Opened, config: RunConfig, size: float) -> Iterator[curve.Cur
 
 def _twin(opened: Opened, run: curve.Curve) -> tuple[list[float], "Sketch"]:
     return run.losses, sketch(opened.strategy.fetch(run.state).params)
-
-
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """Each platform against the first."""
-    return [f"{found.theirs.settings['point']}: {found.verdict}" for found in parities(records)]
 
 
 @dataclass(frozen=True)

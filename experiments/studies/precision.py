@@ -1,7 +1,5 @@
 """Precision (C10): what do bfloat16, float16 and the device's quick float32 products gain, and what do they cost?"""
 
-from collections.abc import Sequence
-
 import jax
 import numpy as np
 
@@ -11,8 +9,6 @@ from experiments.measure.flops import bytes_once, model_flops
 from experiments.measure.memory import planned
 from experiments.measure.noise import median_interval
 from experiments.opened import Opened, open_run
-from experiments.precisions import Against, precisions
-from experiments.records import Record
 from experiments.studies import train
 from experiments.studies.study import Case, Context, Measured
 from jaxcnn import models
@@ -90,17 +86,6 @@ def _work(opened: Opened, batch: dict[str, jax.ShapeDtypeStruct], step_time: flo
         return {}
     flops, moved = model_flops(opened.step, opened.state, batch), bytes_once(opened.step, opened.state, batch)
     return {"flops_per_step": flops, "flops_per_second": flops / step_time, "bytes_per_step": moved}
-
-
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """Each precision against full float32."""
-    return [_said(found) for found in precisions(records)]
-
-
-def _said(found: Against) -> str:
-    told = {"a step": found.speed, "memory": found.memory and f"{found.memory:.2f} of it", "accuracy": found.verdict}
-    words = "; ".join(f"{what}: {text}" for what, text in told.items() if text)
-    return f"{found.record.settings['point']} against full float32: {words}"
 
 
 FRACTION = 23  # bits of a float32's fraction

@@ -1,13 +1,10 @@
 """One device against several (B5, B6): how much faster, and how much of a step goes into agreeing?"""
 
 import dataclasses
-from collections.abc import Sequence
 
 from experiments import steps
 from experiments.config import RunConfig
-from experiments.efficiency import efficiencies
 from experiments.measure.timing import compare, interleaved
-from experiments.records import Record
 from experiments.studies.strategies import filled, measure_step, settings, with_devices
 from experiments.studies.study import Case, Context, Measured
 from jaxcnn import parallel
@@ -75,15 +72,6 @@ def measure(case: Case, context: Context) -> Measured:
         samples=found.samples | samples,
         provenance=found.provenance | {"remarks": remarks + more},
     )
-
-
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """Speed-up and efficiency of each case of several devices."""
-    return [
-        f"{found.record.settings['strategy']}, {found.record.settings['point']}: {found.speed_up:.2f} times the images per second of "
-        f"one, efficiency {found.efficiency:.2f} ({found.low:.2f} to {found.high:.2f})"
-        for found in efficiencies(records)
-    ]
 
 
 def _communication(config: RunConfig, backend: Backend) -> tuple[dict[str, float], dict[str, list[float]], list[str]]:

@@ -85,7 +85,6 @@ class Study:
         them, none where the question is answered; asked whenever no case is left. A plan asks it with records whose status is
         "predicted" for cases that have none.
       answers: statuses of records that answer the question; such a case is not measured again, and is no failure.
-      conclusion: ``conclusion(records)`` says in words what the records of all cases show together, a line each.
     """
 
     about: str
@@ -95,7 +94,6 @@ class Study:
     isolated: bool = False
     following: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
-    conclusion: Callable[[Sequence[Record]], list[str]] | None = None
 
 
 def training_case(config: RunConfig, backend: Backend) -> Case:

@@ -1,7 +1,7 @@
 """From which size of network on is the accelerator faster? The dropout MLP of system C9, its width doubled over and over.
 
 The pixels are made up, as many images of MNIST's size as the preset has: time does not hang on what they show. An epoch is one
-dispatch of the resident pipeline. Compiling and copying to the device are timed apart, and `experiments.crossover` weighs
+dispatch of the resident pipeline. Compiling and copying to the device are timed apart, and `experiments.findings.crossover` weighs
 records of two devices with them and without.
 """
 

@@ -155,3 +155,8 @@ def _distance(record: Record, ours: Sequence[float], theirs: Sequence[float]) ->
     each = len(ours) / len(norms)
     squared = sum((a - b) ** 2 for a, b in zip(ours, theirs, strict=True)) / each
     return math.sqrt(squared) / (math.sqrt(sum(norm**2 for norm in norms)) or 1.0)
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """Each platform against the first."""
+    return [f"{found.theirs.settings['point']}: {found.verdict}" for found in parities(records)]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.drift import apart
+from experiments.findings.drift import apart
 from experiments.measure.noise import compare
 from experiments.records import Record
 
@@ -81,3 +81,14 @@ def _speed(record: Record, full: Record) -> str:
 def _ratio(over: Record, under: Record, name: str) -> float | None:
     above, below = over.metrics.get(name), under.metrics.get(name)
     return above / below if above and below else None
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """Each precision against full float32."""
+    return [_said(found) for found in precisions(records)]
+
+
+def _said(found: Against) -> str:
+    told = {"a step": found.speed, "memory": found.memory and f"{found.memory:.2f} of it", "accuracy": found.verdict}
+    words = "; ".join(f"{what}: {text}" for what, text in told.items() if text)
+    return f"{found.record.settings['point']} against full float32: {words}"

@@ -170,3 +170,8 @@ def _platform(records: Sequence[Record]) -> str:
 
 def _name(records: Sequence[Record]) -> str:
     return str(records[0].provenance.get("accelerator", "unknown"))
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """Each verdict."""
+    return [found.verdict for found in crossovers(records)]

@@ -68,3 +68,12 @@ def _scaled(record: Record, base: Record) -> Scaled:
 
 def _per_image(record: Record, name: str) -> float:
     return (record.metrics.get(name) or record.metrics["step_time"]) / record.settings["batch_size"]
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """Speed-up and efficiency of each case of several devices."""
+    return [
+        f"{found.record.settings['strategy']}, {found.record.settings['point']}: {found.speed_up:.2f} times the images per second of "
+        f"one, efficiency {found.efficiency:.2f} ({found.low:.2f} to {found.high:.2f})"
+        for found in efficiencies(records)
+    ]
