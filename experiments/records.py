@@ -15,6 +15,10 @@ from jaxcnn.errors import InputError
 SCHEMA = 1
 STATUSES = ("ok", "out_of_memory", "unsupported", "failed", "predicted")
 
+# Fields that schema 1 got after the first records, and that need not be there: left out where they are empty, so that
+# readers from before them can use such a record. One that has them they leave out, and name the field.
+_LATER = ("data_look", "mistakes")
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -116,6 +120,23 @@ METRICS: dict[str, Metric] = {
     "relative_inferences": Metric("", "published: inferences a second within 10 ms, over those of a TPU v1"),
     "on_chip_memory": Metric("B", "published: memory on the chip"),
     "speed_up_over_cpu": Metric("", "published: times as fast as the processor it was held against"),
+    "step_time_bound": Metric("s", "predicted: least time of a step by the published peak and bandwidth"),
+    "images_per_second_bound": Metric("1/s", "predicted: batch size over that time"),
+    "mfu_ceiling": Metric("", "predicted: model FLOP/s at that time over the published peak"),
+    "cost_per_thousand_images_bound": Metric("$", "predicted: least price of training on a thousand images"),
+    "cost_per_epoch_bound": Metric("$", "predicted: least price of an epoch of the data set that the recipe is for"),
+    "step_time_calibrated": Metric("s", "estimated: the bound times what measured records of this device took over theirs"),
+    "memory_available": Metric("B", "that a program may take on one device, by its compiler; of a GPU three quarters"),
+    "memory_arguments": Metric("B", "of the plan: state and batch"),
+    "memory_outputs": Metric("B", "of the plan: results, those that take the place of arguments included"),
+    "memory_temporaries": Metric("B", "of the plan: what is needed in between"),
+    "memory_code": Metric("B", "of the plan: the program itself"),
+    "largest_batch": Metric("images", "that was compiled and whose plan fits"),
+    "smallest_refused_batch": Metric("images", "that was compiled and does not fit"),
+    "bytes_exchanged": Metric("B", "results of all collectives of a step on one device, by the text of the compiled program"),
+    "communication_bound": Metric("s", "predicted: least time of a step's collectives by the published interconnect"),
+    "scaling_efficiency_bound": Metric("", "predicted: of several devices at most, all communication hidden behind computing"),
+    "scaling_efficiency_unhidden": Metric("", "predicted: of several devices at most, none of it hidden"),
 }
 
 
@@ -134,6 +155,8 @@ class Record:
       curves: one dict an epoch.
       utilisation: of processor, accelerator, memory and power over time, as `measure.utilisation.Sampler` gives it.
       provenance: on what, with what, from which source, when.
+      data_look: what was trained on, as `looks.look` gives it.
+      mistakes: what the trained network got wrong in the test images, as `mistakes.mistakes` gives it.
       schema: version of this layout.
     """
 
@@ -147,6 +170,8 @@ class Record:
     curves: list[dict[str, float]] = field(default_factory=list)
     utilisation: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    data_look: dict[str, Any] = field(default_factory=dict)
+    mistakes: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __post_init__(self):
@@ -158,8 +183,8 @@ class Record:
             raise ValueError(f"unknown metrics {sorted(unknown)}; add them to METRICS with their unit")
 
 
-def prepare_folder(results: str) -> epath.Path:
-    """Makes the results folder and proves that it can be written, before anything is measured.
+def prepare_folder(results: str, option: str = "results") -> epath.Path:
+    """Makes the folder of an option and proves that it can be written, before anything is measured.
 
     Raises:
       InputError: it cannot.
@@ -172,7 +197,7 @@ def prepare_folder(results: str) -> epath.Path:
         probe.unlink()
     except (OSError, ImportError, RuntimeError) as error:  # the latter two: a bucket without its file system's package
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
-        raise InputError(f"--results={results}: cannot write there ({reason}); choose another folder") from error
+        raise InputError(f"--{option}={results}: cannot write there ({reason}); choose another folder") from error
     return folder
 
 
@@ -183,7 +208,7 @@ def write(record: Record, results: epath.Path) -> epath.Path:
     """
     folder = results / record.study
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_finite(dataclasses.asdict(record)), indent=1, allow_nan=False)
+    text = json.dumps(to_json(record), indent=1, allow_nan=False)
     temporary = folder / f".{record.case}.{uuid.uuid4().hex}.tmp"
     temporary.write_text(text)
     name = ".".join(filter(None, (record.case, record.provenance.get("machine"))))
@@ -192,6 +217,11 @@ def write(record: Record, results: epath.Path) -> epath.Path:
         attempt += 1
     temporary.rename(path)
     return path
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A record as it is in its file."""
+    return finite({name: value for name, value in dataclasses.asdict(record).items() if value or name not in _LATER})
 
 
 def load(folders: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
@@ -207,10 +237,10 @@ def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:
     records, problems = [], []
     for path in paths:
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(path.read_text(), parse_constant=lambda name: None)  # NaN is no JSON: absent
             for entry in found if isinstance(found, list) else [found]:
                 records.append(_from_json(entry))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             problems.append(f"{path}: left out ({error})")
     return sorted(records, key=lambda record: record.provenance.get("time", "")), problems
 
@@ -231,19 +261,29 @@ def _from_json(entry: Any) -> Record:
         raise ValueError("not a record")
     if entry["schema"] > SCHEMA:
         raise ValueError(f"schema {entry['schema']} is newer than {SCHEMA}; update jaxcnn")
-    parts = ("settings", "metrics", "samples", "provenance", "utilisation")
+    parts = ("settings", "metrics", "samples", "provenance", "utilisation", *_LATER)
     if bad := [name for name in parts if not isinstance(entry.get(name, {}), dict)]:
         raise ValueError(f"not objects: {', '.join(bad)}")
     if not isinstance(entry.get("provenance", {}).get("time", ""), str):
         raise ValueError("its time is no text")
+    if bad := [name for name, values in entry.get("samples", {}).items() if not _numbers(values)]:
+        raise ValueError(f"samples that are no lists of numbers: {', '.join(bad)}")
+    curves = entry.get("curves", [])
+    if not isinstance(curves, list) or not all(isinstance(epoch, dict) and _numbers([*epoch.values()]) for epoch in curves):
+        raise ValueError("its curves are no list of numbers by name")
     known = {name: value for name, value in entry.get("metrics", {}).items() if name in METRICS}  # others are a newer version's
-    return Record(**(entry | {"metrics": known}))
+    fields = {field.name for field in dataclasses.fields(Record)}
+    return Record(**({name: value for name, value in entry.items() if name in fields} | {"metrics": known}))
 
 
-def _finite(value: Any) -> Any:
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float | None) for value in values)
+
+
+def finite(value: Any) -> Any:
     """JSON has no NaN and no infinity: absent, not zero."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

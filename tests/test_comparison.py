@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.comparison import side_by_side
+from experiments.comparison import differences, pairs, side_by_side
 from experiments.records import Record
 
 SETTINGS = {"model": "lenet5", "batch_size": 32}
@@ -64,3 +64,44 @@ def test_what_cannot_be_compared_is_not(other):
 def test_samples_that_are_no_times_leave_the_ratio(samples):
     ((_, second),) = side_by_side([record("A", QUICK), record("B", SLOW, samples={"step_time": samples})])
     assert second.ratio == pytest.approx(2.0) and second.verdict.startswith("cannot say")
+
+
+def run(machine: str, time: str = "2026-01-01", *, settings=SETTINGS, status: str = "ok", case: str = "case", **origin) -> Record:
+    origin = {"accelerator": "A", "device_count": 1, "platform": "cpu", "machine": machine, "time": time, **origin}
+    return Record("train", case, status, settings=settings, provenance=origin)
+
+
+def test_a_case_is_found_again_under_another_name_on_another_accelerator_and_version():
+    before = run("1a", case="x-0a", versions={"jax": "0.10.2", "numpy": "2.4"})
+    after = run("2b", case="x-1b", accelerator="B", versions={"jax": "0.12.0", "numpy": "2.4"})
+    (pair,), gone, new = pairs([before], [after])
+    assert (pair.before, pair.after, gone, new) == ((before,), (after,), [], [])
+    assert differences(pair) == {"jax": ("0.10.2", "0.12.0"), "accelerator": ("A", "B"), "machine": ("1a", "2b")}
+
+
+def test_of_several_places_the_nearest_belong_together():
+    before = [run("1a"), run("2b"), run("3c", accelerator="B", platform="gpu"), run("4d", accelerator="C")]
+    after = [run("9z", accelerator="D", platform="gpu"), run("2b"), run("8y")]
+    found, gone, new = pairs(before, after)
+    places = [(pair.before[-1].provenance["machine"], pair.after[-1].provenance["machine"]) for pair in found]
+    assert places == [("1a", "8y"), ("2b", "2b"), ("3c", "9z")]
+    assert (gone, new) == ([before[3]], [])
+
+
+def test_other_settings_and_other_studies_stay_alone():
+    before, after = run("1a"), run("1a", settings=SETTINGS | {"batch_size": 64})
+    assert pairs([before], [after]) == ([], [before], [after])
+    assert pairs([before], [Record("dispatch", "case", "ok", settings=SETTINGS)])[0] == []
+
+
+def test_runs_of_the_newest_code_that_ended_alike_belong_together():
+    old = run("1a", "2026-01-01", source="one")
+    runs = [run("1a", f"2026-01-0{day}", source="two", status=status) for day, status in ((2, "ok"), (3, "failed"), (4, "ok"))]
+    (pair,), _, _ = pairs([old, *runs], [old])
+    assert pair.before == (runs[0], runs[2]) and pair.after == (old,)
+
+
+def test_another_name_with_nothing_else_changed_tells_of_other_data():
+    told = {"host_cores": 2, "versions": {"jax": "0.10.2"}}
+    (pair,), _, _ = pairs([run("1a", case="x-0a", **told)], [run("1a", case="x-1b", **told)])
+    assert differences(pair) == {"data": ("0a", "1b")}

@@ -1,4 +1,5 @@
 import io
+import json
 import re
 import subprocess
 import sys
@@ -40,6 +41,11 @@ def built(tmp_path, *rows: Record) -> str:
     return report.write_page([tmp_path], tmp_path / "report.html").read_text()
 
 
+def figures_of(text: str) -> list[dict]:
+    """What plotly.js is given."""
+    return json.loads(re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)[1])
+
+
 def without_scripts(text: str) -> str:
     return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
@@ -47,7 +53,7 @@ def without_scripts(text: str) -> str:
 def test_the_page_holds_numbers_curves_and_nothing_from_elsewhere(tmp_path, no_published):
     text = built(tmp_path, record())
     assert "Test Engine" in text and "0.9876" in text and "2 ms" in text
-    assert text.count('class="plotly-graph-div"') == 2
+    assert text.count('class="plot"') == len(figures_of(text)) == 2
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="', text)
     assert len(text) < 6e6
     assert [path.name for path in tmp_path.iterdir() if path.name != "train"] == ["report.html"]
@@ -62,15 +68,15 @@ def test_utilisation_is_told_phase_by_phase(tmp_path, no_published):
             {"name": "gpu0_energy", "unit": "J", "source": "NVML gpu0"},
         ],
     }
-    text = re.sub(r"\s+", "", without_scripts(built(tmp_path, record(utilisation=seen))))
-    assert "<td>cpu</td><td>4.25</td><td>98.5</td><td>%</td><td>psutil</td>" in text
-    assert "<td>gpu0_power</td><td>–</td><td>301</td><td>W</td><td>NVMLgpu0</td>" in text
+    text = re.sub(r"\s+|<td.*?>", "", without_scripts(built(tmp_path, record(utilisation=seen))))
+    assert "cpu</td>4.25</td>98.5</td>%</td>psutil</td>" in text
+    assert "gpu0_power</td>–</td>301</td>W</td>NVMLgpu0</td>" in text
     assert "gpu0_energy" not in text
 
 
 @pytest.mark.parametrize("odd", [{"means": 5, "series": 7}, {"means": {"idle": 3}, "series": [4, {}]}, {"means": {}}])
 def test_odd_utilisation_is_no_table(odd, tmp_path, no_published):
-    assert "utilisation, mean" not in without_scripts(built(tmp_path, record(utilisation=odd)))
+    assert "means of each phase" not in without_scripts(built(tmp_path, record(utilisation=odd)))
 
 
 def test_without_records_it_says_what_to_run(tmp_path, no_published):
@@ -100,13 +106,15 @@ def test_published_records_stand_beside_ours(tmp_path, monkeypatch):
     records.write(record(case="far", provenance={"accelerator": "Far Engine"}), tmp_path / "published")
     monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published")
     (tmp_path / "own").mkdir()
-    text = without_scripts(built(tmp_path / "own", record()))
-    assert (
-        text.index("train, measured here")
-        < text.index("Test Engine")
-        < text.index("train, measured elsewhere")
-        < text.index("Far Engine")
-    )
+    text = built(tmp_path / "own", record())
+    assert "Far Engine (published)" in without_scripts(text) and "Far Engine (published)" not in _summary(text)
+    dashes = {line["name"]: line["line"]["dash"] for line in figures_of(text)[0]["data"]}
+    assert [dash for name, dash in dashes.items() if "Far Engine" in name] == ["dash"]
+    assert [dash for name, dash in dashes.items() if "Test Engine" in name] == ["solid"]
+
+
+def _summary(text: str) -> str:
+    return re.search(r'<div class="summary">(.*?)</div>', text, re.DOTALL)[1]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,7 @@ def test_records_of_several_accelerators_stand_side_by_side(tmp_path, no_publish
         for name, time in times.items()
     ]  # fmt: skip
     text = without_scripts(built(tmp_path, *rows))
-    assert "Side by side" in text and "slower: takes 4.000 times as long" in text
+    assert "The same case on each" in text and "slower: takes 4.000 times as long" in text
 
 
 def test_a_record_from_a_gpu_is_shown_where_neither_it_nor_its_packages_are(tmp_path):

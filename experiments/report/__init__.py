@@ -1,6 +1,7 @@
 """Records to something a person reads: tables on the terminal and one HTML page. Never measures."""
 
 from experiments.report.page import write_page
+from experiments.report.summary import sentences
 from experiments.report.terminal import print_choices, print_plan, print_record, print_table
 
-__all__ = ["print_choices", "print_plan", "print_record", "print_table", "write_page"]
+__all__ = ["print_choices", "print_plan", "print_record", "print_table", "sentences", "write_page"]

@@ -1,34 +1,24 @@
 """One self-contained HTML page from any number of record folders."""
 
+import dataclasses
+import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
 from etils import epath
 
 from experiments import records
-from experiments.comparison import side_by_side
-from experiments.records import METRICS, Record
-from experiments.report.figures import learning_curves
-from experiments.report.wording import accelerator_label, case_label, readable, remarks, utilisation
+from experiments.records import Record
+from experiments.report.section import Section, Shown
+from experiments.report.sections import SECTIONS
+from experiments.report.summary import sentences
+from experiments.report.wording import accelerator_label
 
 PUBLISHED = Path(__file__).parent.parent / "published"
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of the page: `columns` are the metrics that any of its records has."""
-
-    title: str
-    columns: list[str]
-    rows: list[Record]
-
-    @property
-    def remarks(self) -> list[str]:
-        """What should be known beside its numbers, each once."""
-        return list(dict.fromkeys(remark for record in self.rows for remark in remarks(record)))
+# Told apart by those who do not see all colours: Okabe and Ito 2008, Color Universal Design.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#7f7f7f")
 
 
 def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Path:
@@ -40,20 +30,15 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     """
     own, problems = records.load(folders)
     elsewhere, more_problems = records.load([PUBLISHED])
-    parts = [("measured here", records.latest(own)), ("measured elsewhere", records.latest(elsewhere))]
-    tables = [table for where, rows in parts for table in _tables(where, rows)]
-    standings = side_by_side([record for _, rows in parts for record in rows])
-    figures = learning_curves([record for table in tables for record in table.rows if record.curves])
+    shown = _shown(records.latest(own), records.latest(elsewhere))
+    built, failures = _sections(shown)
+    figures = [figure for _, section in built for figure in section.figures]
     page = _template().render(
-        tables=tables,
-        standings=standings,
-        utilisation=utilisation,
-        metrics=METRICS,
-        readable=readable,
-        case_label=case_label,
-        accelerator_label=accelerator_label,
-        figures=figures,
-        problems=problems + more_problems,
+        own=len(own),
+        summary=sentences(shown.records),
+        sections=built,
+        problems=[*problems, *more_problems, *failures],
+        figures=_script_safe([figure.to_json() for figure in figures]),
         plotly=_plotly() if figures else "",
     )
     temporary = out.parent / f".{out.name}.{uuid.uuid4().hex}.tmp"
@@ -62,23 +47,39 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
     return out
 
 
-def _tables(where: str, rows: Sequence[Record]) -> list[Table]:
-    """A table a study."""
-    studies = dict.fromkeys(record.study for record in rows)
-    grouped = {study: [record for record in rows if record.study == study] for study in studies}
-    return [
-        Table(
-            f"{study}, {where}",
-            [name for name in METRICS if any(record.metrics.get(name) is not None for record in group)],
-            group,
-        )
-        for study, group in grouped.items()
-    ]
+def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
+    marked = [dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True}) for record in elsewhere]
+    rows = [*marked, *own] if own else []
+    labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
+    return Shown(rows, {label: COLOURS[number % len(COLOURS)] for number, label in enumerate(labels)})
+
+
+def _sections(shown: Shown) -> tuple[list[tuple[str, Section]], list[str]]:
+    """Those that have something to show; a record from elsewhere that breaks one is no reason to lose the others."""
+    built, failures = [], []
+    for name, section in SECTIONS.items():
+        try:
+            found = section(shown)
+        except Exception as error:
+            failures.append(f"section {name}: left out ({type(error).__name__}: {error})")
+            continue
+        if found is not None:
+            built.append((name, found))
+    return built, failures
+
+
+def _script_safe(value: object) -> str:
+    """JSON that may stand inside a script element: nothing in it ends the element or begins a comment."""
+    text = json.dumps(records.finite(value), separators=(",", ":"), default=str)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template("page.html")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("page.html")
 
 
 def _plotly() -> str:

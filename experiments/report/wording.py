@@ -55,7 +55,8 @@ def accelerator_label(record: Record) -> str:
     devices = origin.get("strategy_devices", 1)
     count = f" × {devices}" if devices != 1 else ""
     simulated = " (simulated devices: no speeds)" if origin.get("simulated") else ""
-    return f"{origin.get('accelerator', 'unknown')}{count}{simulated}"
+    published = " (published)" if origin.get("elsewhere") else ""
+    return f"{origin.get('accelerator', 'unknown')}{count}{simulated}{published}"
 
 
 def remarks(record: Record) -> list[str]:
