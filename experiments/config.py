@@ -93,12 +93,18 @@ class RunConfig:
     """A TOML file of further accelerators, laid out as experiments/hardware/devices.toml."""
     results: str = "results"
     """Folder for records, checkpoints and the report; may be a bucket."""
+    log_dir: str | None = None
+    """Folder for TensorBoard scalars of what train, first_cnn and search train; needs the extra `tensorboard`."""
+    profile: bool = False
+    """After each of those trainings trace some more steps with jax.profiler, into results/STUDY/CASE.profile."""
     memory_limit: int | None = None
     """Bytes that a case in a process of its own may take; most of what is free if not given."""
     time_limit: float = 1800.0
     """Seconds that it may take."""
     dry_run: bool = False
     """Show the cases, which of them are measured already and how long the others may take, and end."""
+    json: bool = False
+    """For scripts: one JSON document on stdout, all else on stderr."""
     force: bool = False
     """Measure again, from the start, though there is a record or a checkpoint."""
     list: bool = False
@@ -115,6 +121,8 @@ class RunConfig:
         self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
         self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
         self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
+        if self.json and self.list:
+            raise InputError("--json goes with a run or with --dry-run, not with --list, which is for reading")
 
     def _require(self, name: str, holds: Callable[[float], bool], rule: str) -> None:
         """Raises `InputError` unless the rule holds for the option's value, or for each of its values."""
@@ -145,7 +153,7 @@ class RunConfig:
         """What makes this case another than the next: all but where things lie and how they are shown."""
         elsewhere = {
             "device", "study", "preset", "price", "prices", "devices", "data_dir", "results", "force", "list", "save_every",
-            "workers", "skip_bad_images", "memory_limit", "time_limit", "dry_run",
+            "workers", "skip_bad_images", "memory_limit", "time_limit", "dry_run", "log_dir", "profile", "json",
         }  # fmt: skip
         return {name: value for name, value in dataclasses.asdict(self).items() if name not in elsewhere}
 

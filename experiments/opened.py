@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
+import optax
 from flax import nnx
 
 from experiments import pipelines
@@ -11,6 +12,7 @@ from experiments.inputs import Inputs
 from jaxcnn import data, models, parallel, training, weights
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
+from jaxcnn.training.optimizer import schedule
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Opened:
       strategy: over the devices of the backend.
       model, state, step: as `training.create` gives them; the state is not placed.
       plan: of the whole run.
+      schedule: the learning rate by the steps done in a stage, before the stage's factor.
     """
 
     dataset: data.Dataset
@@ -32,6 +35,7 @@ class Opened:
     state: training.TrainState
     step: training.TrainStep
     plan: training.Plan
+    schedule: optax.ScalarOrSchedule
 
 
 def open_run(config: RunConfig, backend: Backend) -> Opened:
@@ -44,12 +48,10 @@ def open_run(config: RunConfig, backend: Backend) -> Opened:
     model = models.build(config.model, num_classes=len(dataset.classes), input_shape=inputs.network_shape, seed=config.seed)
     if config.init_from:
         weights.assign(model, weights.read(config.init_from, config.model, model), new_head=True)
+    length = {"steps": plan.epochs * plan.steps_per_epoch, "steps_per_epoch": plan.steps_per_epoch}
     state, step = training.create(
         model,
-        training.optimizer(
-            config.optimizer, config.learning_rate, config.schedule,
-            steps=plan.epochs * plan.steps_per_epoch, steps_per_epoch=plan.steps_per_epoch,
-        ),
+        training.optimizer(config.optimizer, config.learning_rate, config.schedule, **length),
         seed=config.seed,
         precision=config.precision,
         prepare=inputs.prepare(config.augmentations),
@@ -60,7 +62,8 @@ def open_run(config: RunConfig, backend: Backend) -> Opened:
     )  # fmt: skip
     state = state.replace(rate=state.rate * config.stages[0])
     strategy = parallel.strategy(config.strategy, backend.devices)
-    return Opened(dataset, splits, inputs, strategy, model, state, step, plan)
+    rates = schedule(config.schedule, config.learning_rate, **length)
+    return Opened(dataset, splits, inputs, strategy, model, state, step, plan, rates)
 
 
 def _open_data(config: RunConfig) -> tuple[data.Dataset, pipelines.Splits, Inputs]:

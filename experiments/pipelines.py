@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
+from experiments.evidence.answers import Answers, AnswerStep, joined, whole_answers
 from experiments.measure.timing import Compiled, compiled
 from jaxcnn.data import as_arrays, fitted
 from jaxcnn.data.resident import ResidentFeed
@@ -40,12 +41,14 @@ class Pipeline:
       name: ``resident`` or ``streamed``.
       advance: see `jaxcnn.training.fit`.
       evaluate: ``evaluate(state, split)`` with ``validation`` or ``test``, summed metrics.
+      answers: ``answers(state, split)``, the same with every example's answer; compiled at the first call.
       program: the compiled train program, and how long that took.
     """
 
     name: str
     advance: Advance
     evaluate: Callable[[TrainState, str], dict[str, Any]]
+    answers: Callable[[TrainState, str], Answers]
     program: Compiled
 
 
@@ -95,6 +98,7 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
     train = program.executable
     evaluation = strategy.compile_evaluation(whole_evaluation(step.evaluation, feed), resident=True)
     evaluation = compiled(evaluation, state, held_out["test"], np.int32(1)).executable
+    answering = strategy.compile_evaluation(whole_answers(AnswerStep(step.evaluation), feed, rows), resident=True)
 
     def advance(state, step, count):
         state, metrics = train(state, data, np.int32(count))
@@ -103,7 +107,10 @@ def _resident(strategy, step, state, splits: Splits, *, shape: Shape, batch_size
     def evaluate(state, split):
         return evaluation(state, held_out[split], np.int32(counts[split]))
 
-    return Pipeline("resident", advance, evaluate, program)
+    def answers(state, split):
+        return joined([answering(state, held_out[split], np.int32(counts[split]))], counts[split])
+
+    return Pipeline("resident", advance, evaluate, answers, program)
 
 
 def _streamed(
@@ -125,6 +132,7 @@ def _streamed(
     train = program.executable
     evaluation = strategy.compile_evaluation(step.evaluation)
     evaluation = compiled(evaluation, state, strategy.place_batch(held_out["test"][0])).executable
+    answering = strategy.compile_evaluation(AnswerStep(step.evaluation))
     placed = _ahead(strategy.place_batch, stream(batches, first_step, last_step, workers))
     first = list(itertools.islice(placed, 1))  # waits here for the workers to start, not in the first step
     placed = itertools.chain(first, placed)
@@ -136,12 +144,16 @@ def _streamed(
             taken.append(metrics)
         return state, jax.tree.map(lambda *values: np.stack(values), *jax.device_get(taken))
 
-    def evaluate(state, split):
-        batches = held_out[split]
-        each = [evaluation(state, batch) for batch in _ahead(strategy.place_batch, stream(batches, 0, len(batches), 0))]
-        return jax.tree.map(lambda *values: jnp.sum(jnp.stack(values)), *each)
+    def over(program, state, batches):
+        return [program(state, batch) for batch in _ahead(strategy.place_batch, stream(batches, 0, len(batches), 0))]
 
-    return Pipeline("streamed", advance, evaluate, program)
+    def evaluate(state, split):
+        return jax.tree.map(lambda *values: jnp.sum(jnp.stack(values)), *over(evaluation, state, held_out[split]))
+
+    def answers(state, split):
+        return joined(over(answering, state, held_out[split]), len(getattr(splits, split)))
+
+    return Pipeline("streamed", advance, evaluate, answers, program)
 
 
 def _ahead(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import filelock
 import jax
-import rich.progress
 from etils import epath
 from rich.console import Console
 
@@ -22,6 +21,7 @@ from experiments import findings, provenance, records, report
 from experiments.isolated import measure_apart
 from experiments.measure.memory import is_out_of_memory
 from experiments.merits import merits, repriced
+from experiments.progress import Cases
 from experiments.studies.study import Case, Context, EndedBadly, Measured, Study
 from jaxcnn import training
 from jaxcnn.backend import Backend
@@ -39,11 +39,10 @@ def run_study(name: str, study: Study, cases: Sequence[Case], backend: Backend, 
     """
     waiting, done, found = list(cases), [], []
     many = len(cases) > 1 or study.following is not None
-    with rich.progress.Progress(console=console, transient=True, disable=not (many and console.is_terminal)) as bar:
-        task = bar.add_task(name)
+    with Cases(console, name, shown=many) as bar:
         while waiting:
-            bar.update(task, completed=len(done), total=len(done) + len(waiting))
             case = waiting.pop(0)
+            bar.begin("-".join(case.parts), 1 + len(waiting), found)
             record, before = run_case(name, study, case, backend, console)
             done.append(case)
             found.append(record)
@@ -116,6 +115,8 @@ def run_case(name: str, study: Study, case: Case, backend: Backend, console: Con
         curves=measured.curves,
         utilisation=measured.utilisation,
         provenance=provenance.describe(backend) | {"case_seconds": time.perf_counter() - began} | measured.provenance,
+        data_look=measured.data_look,
+        mistakes=measured.mistakes,
     )
     records.write(record, results)
     if status == "ok" and scratch.exists():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 INSTALLS = ("python3 -m venv", "pip install")
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -27,25 +27,31 @@ def blocks(language: str) -> list[tuple[str, str, str]]:
 
 
 def commands() -> list:
+    """The commands of each block, which share a folder."""
     cases = []
     for name, word, text in blocks("sh"):
-        for line in text.strip().splitlines():
-            for command in line.split(" && "):
-                if word == "show" or any(part in command for part in INSTALLS) or "pytest" in command or ".ci/run" in command:
-                    continue  # run by .ci/run
-                cases.append(
-                    pytest.param(command, word, id=f"{name}: {command}", marks=[pytest.mark.slow] if word == "slow" else [])
-                )
+        lines = [command for line in text.strip().splitlines() for command in line.split(" && ")]
+        lines = [line for line in lines if not any(part in line for part in (*INSTALLS, "pytest", ".ci/run"))]  # run by .ci/run
+        if word != "show" and lines:
+            marks = [pytest.mark.slow] if word == "slow" else []
+            cases.append(pytest.param(lines, word, id=f"{name}: {lines[0]}", marks=marks))
     return cases
 
 
 @pytest.mark.parametrize("command", [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()])
 def test_commands_that_are_only_shown_have_options_that_exist(command):
+    from experiments.compare import CompareConfig
     from experiments.config import RunConfig, parse_as
+    from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
+    from experiments.report.__main__ import ReportConfig
 
+    options = {
+        "experiments.run": RunConfig, "experiments.predict": PredictConfig, "experiments.compare": CompareConfig,
+        "experiments.export": ExportConfig, "experiments.report": ReportConfig,
+    }  # fmt: skip
     _, _, module, *arguments = shlex.split(command)
-    parse_as({"experiments.run": RunConfig, "experiments.predict": PredictConfig}[module], module, arguments)
+    parse_as(options[module], module, arguments)
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
@@ -53,16 +59,17 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=580)
 
 
-@pytest.mark.parametrize(("command", "word"), commands())
-def test_commands(command, word, tmp_path, request):
-    if "../shared" in command:
-        request.getfixturevalue("tfds_dir")
-        command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
-    first, *arguments = shlex.split(command)
-    assert first in ("python", ".venv/bin/python"), "documents call nothing but Python"
-    done = run([sys.executable, *arguments], tmp_path)
-    absent = word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
-    assert done.returncode == 0 or absent, done.stdout + done.stderr
+@pytest.mark.parametrize(("lines", "word"), commands())
+def test_commands(lines, word, tmp_path, request):
+    for command in lines:
+        if "../shared" in command:
+            request.getfixturevalue("tfds_dir")
+            command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
+        first, *arguments = shlex.split(command)
+        assert first in ("python", ".venv/bin/python"), "documents call nothing but Python"
+        done = run([sys.executable, *arguments], tmp_path)
+        absent = word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
+        assert done.returncode == 0 or absent, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, _, text in blocks("python")])

@@ -49,9 +49,8 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
 
 def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
     marked = [dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True}) for record in elsewhere]
-    rows = [*marked, *own] if own else []
     labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
-    return Shown(rows, {label: COLOURS[number % len(COLOURS)] for number, label in enumerate(labels)})
+    return Shown([*marked, *own], {label: COLOURS[number % len(COLOURS)] for number, label in enumerate(labels)})
 
 
 def _sections(shown: Shown) -> tuple[list[tuple[str, Section]], list[str]]:

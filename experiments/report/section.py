@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.records import METRICS, Record
+from experiments.report.checked import Picture
 from experiments.report.wording import accelerator_label, case_label
 
 MOST_LINES = 24  # in a figure: more are not told apart
@@ -77,14 +78,6 @@ class Table:
     tips: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     texts: int = 2
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture as a data URL, and what is on it."""
-
-    source: str
-    caption: str
 
 
 @dataclass(frozen=True)

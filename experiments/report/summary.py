@@ -82,4 +82,4 @@ def _counts(own: Sequence[Record]) -> list[str]:
         "failed": "failed",
     }
     parts = [f"{count:,} {said}" for status, said in statuses.items() if (count := sum(r.status == status for r in own))]
-    return [f"In all {len(own):,} cases on {', '.join(list(accelerators)[:6])}: {', '.join(parts)}."]
+    return [f"In all {len(own):,} case{'s' if len(own) > 1 else ''} on {', '.join(list(accelerators)[:6])}: {', '.join(parts)}."]

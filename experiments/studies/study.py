@@ -23,6 +23,8 @@ class Measured:
     curves: list[dict[str, float]] = field(default_factory=list)
     utilisation: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    data_look: dict[str, Any] = field(default_factory=dict)
+    mistakes: dict[str, Any] = field(default_factory=dict)
 
 
 class EndedBadly(Exception):
@@ -68,6 +70,16 @@ class Context:
     backend: Backend
     scratch: epath.Path
     console: Console
+
+    @property
+    def study(self) -> str:
+        """The study's name."""
+        return self.scratch.parent.name
+
+    @property
+    def case(self) -> str:
+        """The case's, as its record has it."""
+        return self.scratch.name.removesuffix(".checkpoints")
 
 
 @dataclass(frozen=True)

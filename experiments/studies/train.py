@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments import pipelines
 from experiments.config import RunConfig
+from experiments.evidence.mistakes import seen
 from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import bytes_once, compare_flops, model_flops
 from experiments.measure.layers import training_step_flops
@@ -18,8 +19,10 @@ from experiments.measure.memory import observed_peak, planned
 from experiments.measure.noise import median_interval, noise
 from experiments.measure.utilisation import Sampler
 from experiments.opened import Opened, open_run
-from experiments.progress import Progress
+from experiments.progress import Progress, Together
+from experiments.scalars import logged
 from experiments.studies.study import Case, Context, Measured, training_case
+from experiments.tracing import EXTRA, trace
 from jaxcnn import data, models, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import prepare
@@ -86,29 +89,30 @@ def measure(case: Case, context: Context) -> Measured:
         sampler.phase("preparing")
         pipeline, best, history = _train(config, context, opened, checkpoints, found, name, sampler)
         sampler.phase("testing")
-        test = training.means(jax.device_get(pipeline.evaluate(best, "test")))
+        answers = pipeline.answers(best, "test")
+    total_time = time.perf_counter() - began
     checkpoints.close()
     work = _work(opened, pipeline, config.batch_size)
     remarks = _remarks(work, history, len(opened.strategy.devices)) + sampler.problems + [sampler.words()]
-    metrics = _quality(history, test) | _speed(config, history, work) | _memory(opened, pipeline)
-    power = sampler.power("training")
+    metrics = _quality(history, answers.means) | _speed(config, history, work) | _memory(opened, pipeline)
+    data_look, wrong, unseen = seen(opened.splits, opened.inputs, answers)  # now that the peak of memory is known
     steps = int(history.epochs[-1]["step"]) - int(found.state.step)
+    if config.profile:  # nothing is measured any more
+        trace(pipeline.advance, best, opened.plan, context)
     return Measured(
         metrics=metrics
         | {
             **pipeline.program.metrics,
             "parameters": models.count_parameters(opened.model),
-            "total_time": time.perf_counter() - began,
-            **({"power": power.watts, "energy_per_step": power.watts * sampler.seconds("training") / steps} if power else {}),
+            "total_time": total_time,
+            **_energy(sampler, steps),
         },
-        samples={
-            "dispatch_steps": [steps for steps, *_ in history.dispatches],
-            "dispatch_time": [seconds for _, seconds, _ in history.dispatches],
-            "dispatch_sitting": [sitting for *_, sitting in history.dispatches],
-        },
+        samples=_samples(history),
         curves=history.epochs,
         utilisation=sampler.to_json(),
-        provenance=_provenance(opened, pipeline, reason, history) | {"remarks": remarks},
+        provenance=_provenance(opened, pipeline, reason, history) | {"remarks": remarks + unseen},
+        data_look=data_look,
+        mistakes=wrong,
     )
 
 
@@ -124,15 +128,18 @@ def _train(
     """Compiles and trains: the pipeline, the best state and the history."""
     first_step, strategy = int(found.state.step), opened.strategy
     state, best = strategy.place(found.state), found.best and strategy.place(found.best)
-    pipeline = pipelines.build(
-        name, strategy, opened.step, state, opened.splits, shape=opened.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
-        workers=config.workers, first_step=first_step, last_step=opened.plan.steps,
-    )  # fmt: skip
-    sampler.phase("training")
-    with Progress(context.console, opened.plan, config.batch_size, first_step) as progress:
+    with (
+        Progress(context.console, opened.plan, config.batch_size, first_step) as progress,
+        logged(config, context, opened.schedule, found.history, first_step) as scalars,
+    ):
+        pipeline = pipelines.build(
+            name, strategy, opened.step, state, opened.splits, shape=opened.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
+            workers=config.workers, first_step=first_step, last_step=opened.plan.steps + (EXTRA if config.profile else 0),
+        )  # fmt: skip
+        sampler.phase("training")
         _, best, history = training.fit(
             state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), opened.plan,
-            step=first_step, history=found.history, best=best, watcher=progress,
+            step=first_step, history=found.history, best=best, watcher=Together(progress, *scalars),
             save=lambda state, best, history: checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history),
             begin_stage=lambda best, stage, step: strategy.place(
                 opened.step.restart(strategy.fetch(best), step=step, rate=config.stages[stage])
@@ -240,6 +247,19 @@ def _memory(opened: Opened, pipeline: pipelines.Pipeline) -> dict[str, float]:
     plan, (peak, _) = planned(pipeline.program.executable), observed_peak(opened.strategy.devices)
     found = {"memory_planned": plan and plan.total, "memory_peak": peak}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _energy(sampler: Sampler, steps: int) -> dict[str, float]:
+    power = sampler.power("training")
+    return {"power": power.watts, "energy_per_step": power.watts * sampler.seconds("training") / steps} if power else {}
+
+
+def _samples(history: History) -> dict[str, list[float]]:
+    return {
+        "dispatch_steps": [steps for steps, *_ in history.dispatches],
+        "dispatch_time": [seconds for _, seconds, _ in history.dispatches],
+        "dispatch_sitting": [sitting for *_, sitting in history.dispatches],
+    }
 
 
 def _provenance(opened: Opened, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Every answer is kept, once and in order, and the accuracy is that of these answers."""
+
+import json
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from experiments import pipelines, run
+from experiments.evidence.answers import Answers
+from experiments.studies import train
+from jaxcnn import models, parallel, training
+from jaxcnn.data.source import Arrays
+
+
+def drawn(count: int, seed: int = 0, side: int = 8) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return Arrays(rng.integers(0, 256, (count, side, side, 1), np.uint8), rng.integers(0, 10, count, np.int32))
+
+
+@pytest.mark.parametrize("name", ["resident", "streamed"])
+@pytest.mark.parametrize(("strategy", "batch_size"), [("jit", 7), ("jit", 64), ("pmap", 16), ("data", 16)])
+def test_every_answer_is_numpys_whatever_the_pipeline_and_the_strategy(name, strategy, batch_size, devices):
+    splits = pipelines.Splits(drawn(64), drawn(23, 1), drawn(41, 2))
+    state, step = training.create(models.build("logistic", input_shape=(8, 8, 1)), optax.sgd(0.1))
+    over = parallel.strategy(strategy, devices)
+    pipeline = pipelines.build(
+        name, over, step, over.place(state), splits, shape=(8, 8, 1), batch_size=batch_size, seed=0, workers=0, first_step=0, last_step=2
+    )  # fmt: skip
+    for split, arrays in (("validation", splits.validation), ("test", splits.test)):
+        out = {key: np.float64(value) for key, value in state.params["out"].items()}
+        logits = (arrays.images.reshape(len(arrays), -1) / 255) @ out["kernel"] + out["bias"]
+        shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        found = pipeline.answers(over.place(state), split)
+        np.testing.assert_array_equal(found.label, arrays.labels)
+        np.testing.assert_array_equal(found.predicted, logits.argmax(1))
+        np.testing.assert_allclose(found.probability, shares.max(1), rtol=1e-5)
+        np.testing.assert_allclose(found.loss, -np.log(shares[np.arange(len(arrays)), arrays.labels]).sum(), rtol=1e-5)
+        evaluated = training.means(jax.device_get(pipeline.evaluate(over.place(state), split)))
+        assert found.means["accuracy"] == evaluated["accuracy"]
+        assert found.means["loss"] == pytest.approx(evaluated["loss"], rel=1e-6)
+
+
+def test_of_a_single_output_the_second_class_is_the_positive_one(devices):
+    splits = pipelines.Splits(*(Arrays(arrays.images, arrays.labels % 2) for arrays in (drawn(16), drawn(8, 1), drawn(9, 2))))
+    model = models.build("logistic", input_shape=(8, 8, 1), num_classes=1)
+    state, step = training.create(model, optax.sgd(0.1))
+    over = parallel.strategy("jit", devices)
+    pipeline = pipelines.build(
+        "streamed", over, step, over.place(state), splits, shape=(8, 8, 1), batch_size=4, seed=0, workers=0, first_step=0, last_step=2
+    )  # fmt: skip
+    out = {key: np.float64(value) for key, value in state.params["out"].items()}
+    logit = ((splits.test.images.reshape(9, -1) / 255) @ out["kernel"] + out["bias"])[:, 0]
+    found = pipeline.answers(over.place(state), "test")
+    np.testing.assert_array_equal(found.predicted, logit > 0)
+    np.testing.assert_allclose(found.probability, 1 / (1 + np.exp(-np.abs(logit))), rtol=1e-5)
+
+
+def test_the_accuracy_is_a_quotient_of_whole_numbers():
+    answers = Answers(np.array([0, 1, 2]), np.array([0, 1, 1]), np.ones(3, np.float32), 1.5)
+    assert answers.means == {"accuracy": 2 / 3, "loss": 0.5}
+
+
+@pytest.mark.parametrize(("pipeline", "strategy"), [("resident", "jit"), ("streamed", "data"), ("resident", "pmap")])
+def test_a_records_confusion_matrix_has_its_test_accuracy(pipeline, strategy, devices, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "IDLE", 0)
+    options = [f"--pipeline={pipeline}", f"--strategy={strategy}", "--workers=0", f"--results={tmp_path}"]
+    assert run.main(["--study=train", "--model=logistic", "--epochs=1", *options]) == 0
+    (path,) = (tmp_path / "train").glob("*.json")
+    record = json.loads(path.read_text())
+    found, look = record["mistakes"], record["data_look"]
+    confusion = np.array(found["confusion"])
+    assert np.trace(confusion) / confusion.sum() == record["metrics"]["test_accuracy"] == found["correct"] / found["total"]
+    assert confusion.sum(axis=1).tolist() == look["counts"]["test"] and found["total"] == 360
+    assert found["classes"] == look["classes"] == list("0123456789")
+    wrong = 360 - found["correct"]
+    assert len(found["pictures"]) == min(12, wrong) > 0
+    chances = [picture["probability"] for picture in found["pictures"]]
+    assert chances == sorted(chances, reverse=True) and all(
+        picture["true"] != picture["predicted"] for picture in found["pictures"]
+    )
