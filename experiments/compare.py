@@ -12,10 +12,10 @@ import tyro
 from etils import epath
 
 from experiments import records
-from experiments.comparison import Pair, differences, pairs
 from experiments.config import parse_as
+from experiments.findings.comparison import Pair, differences, pairs
+from experiments.findings.regressions import BETTER, BUSY, DURATIONS, RUNS, WORSE, Change, changes, ended
 from experiments.records import Record
-from experiments.regressions import BETTER, BUSY, DURATIONS, RUNS, WORSE, Change, changes, ended
 from experiments.report.wording import case_label, readable
 from experiments.run import FAILED, concluded
 from jaxcnn.errors import InputError
@@ -84,7 +84,7 @@ def read(places: Sequence[str]) -> tuple[list[Record], list[str]]:
         path = epath.Path(place).expanduser()
         if not path.exists():
             raise InputError(f"{place}: there is no such file or folder; give results folders or files of records")
-        some, left_out = records._read([path]) if path.is_file() else records.load([path])
+        some, left_out = records.load([path])
         if not some:
             why = f" ({left_out[0]})" if left_out else "; a results folder has them as STUDY/CASE.json"
             raise InputError(f"{place}: no records there{why}")

@@ -225,12 +225,13 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def load(folders: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
-    """All records under some folders.
+    """All records under some folders; a file counts by itself.
 
     Returns:
       The records by time, and a line for each file that could not be used: truncated, foreign or of a newer schema.
     """
-    return _read([path for folder in folders for path in sorted(epath.Path(folder).glob("*/*.json"))])
+    places = map(epath.Path, folders)
+    return _read([path for place in places for path in ([place] if place.is_file() else sorted(place.glob("*/*.json")))])
 
 
 def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:

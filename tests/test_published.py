@@ -6,7 +6,7 @@ import pytest
 from etils import epath
 
 from experiments import records
-from experiments.comparison import side_by_side
+from experiments.findings.comparison import side_by_side
 from experiments.report import write_page
 from experiments.report.page import PUBLISHED
 

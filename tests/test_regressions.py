@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from experiments.comparison import Pair
+from experiments.findings.comparison import Pair
+from experiments.findings.regressions import BETTER, BUSY, NOT_JUDGED, SAME, WORSE, changes, ended
 from experiments.measure.noise import noise
 from experiments.records import Record
-from experiments.regressions import BETTER, BUSY, NOT_JUDGED, SAME, WORSE, changes, ended
 
 STEADY = [0.100, 0.101, 0.099, 0.100, 0.102, 0.098, 0.100]
 

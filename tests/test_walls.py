@@ -58,10 +58,10 @@ def test_imports_run_one_way(path):
 
 
 def test_the_report_does_not_measure():
-    for path in (ROOT / "experiments" / "report").glob("*.py"):
+    for path in (ROOT / "experiments" / "report").rglob("*.py"):
         assert not any(name.startswith(("experiments.measure", "experiments.pipelines")) for name in imports(path)), path
 
 
 def test_what_compares_records_measures_nothing():
-    found = imports(ROOT / "experiments" / "comparison.py")
+    found = imports(ROOT / "experiments" / "findings" / "comparison.py")
     assert found == {"experiments.measure.noise.compare", "experiments.records.Record"}, "the statistics, which are pure"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from experiments import findings
-from experiments.comparison import Standing, side_by_side
+from experiments.findings.comparison import Standing, side_by_side
 from experiments.records import Record
 from experiments.report.wording import accelerator_label, case_label, readable
 

@@ -13,6 +13,7 @@ from experiments.studies import (
     kernels,
     parity,
     precision,
+    preflight,
     scaling,
     search,
     strategies,
@@ -89,5 +90,12 @@ STUDIES: dict[str, Study] = {
         first_cnn.cases,
         first_cnn.measure,
         first_cnn.COLUMNS,
+    ),
+    "preflight": Study(
+        "does it compile, fit and pay on accelerators that are not here?",
+        preflight.cases,
+        preflight.measure,
+        preflight.COLUMNS,
+        answers=preflight.ANSWERS,
     ),
 }

@@ -1,6 +1,6 @@
 """Accelerators side by side: what training costs on each, and how it went."""
 
-from experiments.comparison import side_by_side
+from experiments.findings.comparison import side_by_side
 from experiments.records import Record
 from experiments.report.section import (
     Axis,

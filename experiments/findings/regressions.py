@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.comparison import Pair, samples
+from experiments.findings.comparison import Pair, samples
 from experiments.measure.noise import Z, compare
 from experiments.records import Record
 
