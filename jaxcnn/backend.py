@@ -4,26 +4,24 @@ JAX chooses its platform once, when it is first asked for devices. `select` deci
 decision held, and turns on the persistent compilation cache.
 """
 
-import glob
 import importlib.util
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import jax.extend.backend
 import platformdirs
 
+from jaxcnn.chips import has_tpu
 from jaxcnn.errors import InputError, require_known
 
 PLATFORMS = ("cpu", "gpu", "tpu", "auto")
 
 _INSTALL = {
-    "gpu": "install the CUDA build with pip install -e '.[cuda13]' (or '.[cuda12]' for GPUs before Turing)",
+    "gpu": "install the CUDA build with pip install -e '.[cuda13]' (or '.[cuda12]' for GPUs before Turing and drivers before 580)",
     "tpu": "on a TPU machine install it with pip install -e '.[tpu]'; in Colab choose Runtime > Change runtime type > TPU",
 }
-_GOOGLE_PCI_VENDOR = "0x1ae0"
 # libtpu looks for its machine on the network unless told not to; without a TPU that prints warnings and may hang.
 _NO_TPU_HERE = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -120,8 +118,7 @@ def _why_no_tpu() -> str | None:
     """Why no TPU can be used on this machine, without asking libtpu, which may search the network for minutes."""
     if importlib.util.find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH"):
         return "the package libtpu is not installed"
-    on_bus = any(Path(path).read_text().strip() == _GOOGLE_PCI_VENDOR for path in glob.glob("/sys/bus/pci/devices/*/vendor"))
-    if on_bus or glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*"):
+    if has_tpu():
         return None
     return "libtpu is installed, but this machine shows no TPU chip"
 

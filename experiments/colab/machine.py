@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 
 from experiments.colab.cells import ROOT, Stopped, on_colab
+from jaxcnn.chips import has_tpu
 from jaxcnn.errors import require_known
 
 DEVICES = ("auto", "tpu", "gpu", "cpu")
 _RUNTIMES = {"tpu": "v5e-1 TPU", "gpu": "T4 GPU"}
-_GOOGLE = "0x1ae0"
-# Google's disks and network cards are on the bus too; the chips as jax/_src/hardware_utils.py lists them: v2 and v3 to 7x.
-_TPU_CHIPS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 # What JAX's wheels for CUDA 13 need (docs.jax.dev, Installation): the driver's main version, and the compute capability.
 _CUDA_13 = (580, 7.5)
 _PLUGINS = {"tpu": ("libtpu",), "gpu": ("jax-cuda12-plugin", "jax-cuda13-plugin"), "cpu": ()}
@@ -54,13 +52,7 @@ def _refusal(wanted: str, found: str) -> str:
 
 def platform_here(root: Path = Path("/")) -> str:
     """``tpu``, ``gpu`` or ``cpu``: the best that the machine shows under `root`, where its devices are, and to NVIDIA's driver."""
-    return "tpu" if _has_tpu(root) else "gpu" if _nvidia() else "cpu"
-
-
-def _has_tpu(root: Path) -> bool:
-    vendors = (file for file in root.glob("sys/bus/pci/devices/*/vendor") if file.read_text().strip() == _GOOGLE)
-    on_bus = any((file.parent / "device").read_text().strip() in _TPU_CHIPS for file in vendors)
-    return on_bus or any(root.glob("dev/accel*")) or any(root.glob("dev/vfio/[0-9]*"))
+    return "tpu" if has_tpu(root) else "gpu" if _nvidia() else "cpu"
 
 
 def _nvidia() -> tuple[int, float] | None:
