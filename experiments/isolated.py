@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,16 @@ SHARE = 0.8  # of the memory that is free, unless --memory-limit says otherwise
 REFUSED = "refused"  # stands where a status would: the case cannot be what was asked for
 
 
-def measure_apart(study: str, case: "Case", context: "Context") -> tuple[str, str, "Measured"]:
+def measure_apart(
+    study: str, case: "Case", context: "Context", environment: Mapping[str, str] | None = None
+) -> tuple[str, str, "Measured"]:
     """Status, message and what was measured, by a process that may take so much memory and so long, and no more.
 
     Args:
       study: its key in `STUDIES`.
       case: see `Study`; its configuration gets the memory limit filled in.
       context: its backend is another than the process will have: an accelerator belongs to one process, a CPU to many.
+      environment: variables that the process has beside those of this one, or in their place.
 
     Raises:
       InputError: the case cannot be what was asked for, or the memory would not even do for JAX.
@@ -45,7 +49,7 @@ def measure_apart(study: str, case: "Case", context: "Context") -> tuple[str, st
     question = {"study": study, "case": dataclasses.asdict(asked), "scratch": str(context.scratch), "parent": os.getpid()}
     with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as folder:
         answer, said = Path(folder) / "answer.json", Path(folder) / "said.txt"
-        code = _run(question, answer, said, case.config.time_limit)
+        code = _run(question, answer, said, case.config.time_limit, os.environ | dict(environment or {}))
         if answer.exists():  # whatever became of the process afterwards
             status, message, measured = json.loads(answer.read_text())
             if status == REFUSED:
@@ -59,12 +63,12 @@ def measure_apart(study: str, case: "Case", context: "Context") -> tuple[str, st
     return status, message, Measured(provenance={"stderr": last_words, "memory_limit": limit})
 
 
-def _run(question: dict[str, Any], answer: Path, said: Path, time_limit: float) -> int | None:
+def _run(question: dict[str, Any], answer: Path, said: Path, time_limit: float, environment: Mapping[str, str]) -> int | None:
     """The process's exit code; None where it took too long. Its own processes end with it."""
     with said.open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "experiments.isolated", str(answer)],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True, env=environment,
         )  # fmt: skip
         try:
             process.communicate(json.dumps(question), timeout=time_limit)

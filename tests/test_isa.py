@@ -11,6 +11,7 @@ from experiments.config import RunConfig
 from experiments.findings import instruction_sets
 from experiments.records import Record
 from experiments.studies import isa
+from experiments.studies.study import Measured
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -69,14 +70,18 @@ def test_other_platforms_are_told_so(backend, flags, message, monkeypatch):
 
 
 def test_the_flag_is_there_for_the_process_alone(monkeypatch):
+    seen = {}
+
+    def apart(study, case, context, environment):
+        seen.update(environment)
+        return "ok", "", Measured({"step_time": 1.0}, provenance={"flops": 8})
+
     monkeypatch.setenv("XLA_FLAGS", "--a=1")
-    with isa._flags("--b=2"):
-        assert isa.os.environ["XLA_FLAGS"] == "--a=1 --b=2"
-    assert isa.os.environ["XLA_FLAGS"] == "--a=1"
-    monkeypatch.delenv("XLA_FLAGS")
-    with isa._flags("--b=2"):
-        pass
-    assert "XLA_FLAGS" not in isa.os.environ
+    monkeypatch.setattr(isa, "measure_apart", apart)
+    monkeypatch.setattr(isa, "_cpu_flags", lambda: {"avx"})
+    (case,) = isa.cases(RunConfig(), CPU)
+    assert isa.measure(case, None).metrics == {"step_time": 1.0, "flops_per_step": 8}
+    assert seen == {"XLA_FLAGS": "--a=1 --xla_cpu_max_isa=AVX"} and isa.os.environ["XLA_FLAGS"] == "--a=1"
 
 
 @pytest.mark.slow

@@ -6,11 +6,9 @@ limited: matrix products and convolutions go to code that chooses its instructio
 the network's, as a user has it, and one without products, whose every loop XLA compiles.
 """
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -90,26 +88,13 @@ def measure(case: Case, context: Context) -> Measured:
     flags = FLAGS[case.settings["instruction_set"]]
     if flags in os.environ.get("XLA_FLAGS", ""):
         return _timed(case, context)
-    with _flags(flags):
-        status, message, measured = measure_apart("isa", case, context)
+    status, message, measured = measure_apart(
+        "isa", case, context, {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
+    )
     if status != "ok":
         raise EndedBadly(status, message, measured)
     # its FLOPs come last, so that figures of merit are made once, by the peak of the whole processor
     return dataclasses.replace(measured, metrics=measured.metrics | {"flops_per_step": measured.provenance["flops"]})
-
-
-@contextlib.contextmanager
-def _flags(flags: str) -> Iterator[None]:
-    """Adds to XLA_FLAGS for the processes started meanwhile; XLA has read its own in this one."""
-    before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{before or ''} {flags}".strip()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["XLA_FLAGS"]
-        else:
-            os.environ["XLA_FLAGS"] = before
 
 
 def _timed(case: Case, context: Context) -> Measured:
