@@ -11,7 +11,7 @@ from flax import nnx
 
 from experiments.measure.flops import model_flops
 from jaxcnn.models import lenet
-from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
+from jaxcnn.models.layers import AvgPool, BatchNorm, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
 
 LAYERS = (
     nnx.Conv, nnx.Linear, nnx.BatchNorm, Dropout, MaxPool, AvgPool, GlobalAvgPool, LocalResponseNorm, lenet.RBF
@@ -160,5 +160,5 @@ def _kind(layer: Any) -> str:
         return f"{name} {layer.window}×{layer.window} /{layer.strides or layer.window}"
     if isinstance(layer, Dropout):
         return f"dropout {layer.rate:g}"
-    names = {nnx.Linear: "dense", nnx.BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
+    names = {nnx.Linear: "dense", BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
     return names.get(type(layer), type(layer).__name__)

@@ -29,6 +29,8 @@ class Conv(nnx.Conv):
       **options: of `nnx.Conv`, such as `use_bias`, `feature_group_count`, `kernel_init`.
     """
 
+    computes_as_flax = True  # for `jaxcnn.quantize`
+
     def __init__(
         self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, **options
     ):
@@ -38,6 +40,43 @@ class Conv(nnx.Conv):
         super().__init__(
             inputs, outputs, sides, strides, padding=around, conv_general_dilated=ops.conv_general_dilated, **options
         )
+
+    def __call__(self, images: Array) -> Array:
+        """``[N, H, W, C]`` to ``[N, H', W', D]``; a bias's gradient is summed as fast as the platform can."""
+        bias = self.bias[...] if self.use_bias else None
+        images, kernel, bias = self.promote_dtype((images, self.kernel[...], bias), dtype=self.dtype)
+        images = self.conv_general_dilated(
+            images,
+            kernel,
+            _pair(self.strides),
+            self.padding,
+            rhs_dilation=_pair(self.kernel_dilation),
+            dimension_numbers=ops.NHWC,
+            feature_group_count=self.feature_group_count,
+            precision=self.precision,
+        )
+        return images if bias is None else ops.add_bias(images, bias)
+
+
+class BatchNorm(nnx.BatchNorm):
+    """`nnx.BatchNorm` over the last axis, fast on every platform.
+
+    Source: Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
+    """
+
+    def __call__(self, x: Array) -> Array:
+        """Normalises ``x: [N, …, C]`` by its own statistics, or in evaluation by the running ones."""
+        if self.use_running_average:
+            return super().__call__(x)
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        count = x.size // x.shape[-1]
+        moments = ops.channel_sums(wide) / count, ops.channel_sums(wide**2) / count
+        mean, square = lax.pmean(moments, self.axis_name) if self.axis_name else moments
+        variance = jnp.maximum(square - mean**2, 0)
+        for running, seen in ((self.mean, mean), (self.var, variance)):
+            running[...] = lax.stop_gradient(self.momentum * running[...] + (1 - self.momentum) * seen)
+        factor = lax.rsqrt(variance + self.epsilon) * self.scale[...]
+        return ops.normalize(x, mean, factor, self.bias[...])
 
 
 class ConvReLU(nnx.Module):
@@ -75,7 +114,7 @@ class ConvNorm(nnx.Module):
         rngs: nnx.Rngs,
     ):
         self.conv = Conv(inputs, outputs, kernel, strides, padding, use_bias=False, kernel_init=he_normal, rngs=rngs)
-        self.norm = nnx.BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
+        self.norm = BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
         self.activation = activation
 
     def __call__(self, images: Array) -> Array:

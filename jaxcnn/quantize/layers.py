@@ -62,10 +62,14 @@ def layer_in_integers(layer: nnx.Linear | nnx.Conv, largest: float) -> Int8Linea
 
 
 def can_be_integers(layer: object) -> bool:
-    """Whether a layer is dense or a convolution over images, and computes what its class says and nothing else."""
+    """Whether a layer is dense or a convolution over images, and computes what Flax's class says and nothing else.
+
+    A class with a `__call__` of its own that does so says it by a true attribute ``computes_as_flax``.
+    """
     if isinstance(layer, nnx.Linear):
         return type(layer).__call__ is nnx.Linear.__call__
-    if not isinstance(layer, nnx.Conv) or type(layer).__call__ is not nnx.Conv.__call__:
+    same = type(layer).__call__ is nnx.Conv.__call__ or getattr(type(layer), "computes_as_flax", False)
+    if not isinstance(layer, nnx.Conv) or not same:
         return False
     known_padding = not isinstance(layer.padding, str) or layer.padding in ("SAME", "VALID")
     plain = layer.mask is None and set(_both(layer.input_dilation)) == {1}
