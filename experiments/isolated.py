@@ -103,7 +103,7 @@ def _death(code: int, last_words: str, limit: int) -> tuple[str, str]:
 def main() -> None:
     """The process itself: a question on stdin, the answer in the file named."""
     question = json.load(sys.stdin)
-    threading.Thread(target=_end_with, args=(question["parent"],), daemon=True).start()
+    threading.Thread(target=end_with, args=(question["parent"],), daemon=True).start()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             answer = _answer(question)
@@ -114,7 +114,7 @@ def main() -> None:
     path.with_suffix(".tmp").replace(path)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Ends this process when the one that started it is gone, killed perhaps: nobody waits for the answer."""
     while os.getppid() == parent:
         time.sleep(1)

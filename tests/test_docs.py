@@ -44,11 +44,12 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
     from experiments.config import RunConfig, parse_as
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
+    from experiments.preflight.__main__ import PreflightConfig
     from experiments.report.__main__ import ReportConfig
 
     options = {
         "experiments.run": RunConfig, "experiments.predict": PredictConfig, "experiments.compare": CompareConfig,
-        "experiments.export": ExportConfig, "experiments.report": ReportConfig,
+        "experiments.export": ExportConfig, "experiments.report": ReportConfig, "experiments.preflight": PreflightConfig,
     }  # fmt: skip
     _, _, module, *arguments = shlex.split(command)
     parse_as(options[module], module, arguments)

@@ -102,7 +102,7 @@ def test_a_case_is_measured_apart_and_comes_back_whole():
 
 @pytest.mark.skipif(os.name != "posix", reason="a process does not learn there that its parent has gone")
 def test_the_process_ends_when_the_one_that_started_it_is_killed():
-    child = "import sys; from experiments.isolated import _end_with; print('up', flush=True); _end_with(int(sys.argv[1]))"
+    child = "import sys; from experiments.isolated import end_with; print('up', flush=True); end_with(int(sys.argv[1]))"
     parent = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}, str(os.getpid())]); print(p.pid, flush=True); p.wait()"
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())

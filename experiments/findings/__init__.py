@@ -12,6 +12,7 @@ from experiments.findings import (
     efficiency,
     instruction_sets,
     latency,
+    peers,
     precisions,
     ranking,
     walls,
@@ -46,6 +47,7 @@ FINDINGS: dict[str, Finding] = {
     "search": Finding(ranking.conclusion, ("dataset",)),
     "descent": Finding(descents.conclusion, ("learning_rate", "epochs", "seed")),
     "isa": Finding(instruction_sets.conclusion, ("model", "precision", "strategy", "image_size")),
+    "peers": Finding(peers.conclusion),
     "first_cnn": Finding(walls.conclusion, ("dataset", "epochs"), across=True),
 }  # fmt: skip
 

@@ -57,7 +57,8 @@ def bytes_once(function: Callable, *args: Any) -> int:
     32
     """
     jaxpr = _traced(function, args)
-    made = [not any(_origin(result, jaxpr) is argument for argument in jaxpr.invars) for result in jaxpr.outvars]
+    handed = {id(argument) for argument in jaxpr.invars}
+    made = [id(_origin(result, jaxpr)) not in handed for result in jaxpr.outvars]
     _, used = partial_eval.dce_jaxpr(jaxpr, made)
     read = sum(_size(argument) for argument, needed in zip(jaxpr.invars, used, strict=True) if needed)
     return read + sum(_size(result) for result, new in zip(jaxpr.outvars, made, strict=True) if new)

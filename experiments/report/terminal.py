@@ -47,7 +47,8 @@ def print_table(console: Console, study: str, columns: Sequence[str], records: S
     for number, record in enumerate(records):
         cells = [rows[name][number] for name in shown]
         label = escape(case_label(record))
-        table.add_row(label if record.status == "ok" else f"{label} [bold red]{record.status}[/]", *cells)
+        style = "italic" if record.status == "predicted" else "bold red"
+        table.add_row(label if record.status == "ok" else f"{label} [{style}]{record.status}[/]", *cells)
     console.print(table)
     for line in _below(records, hidden):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -68,7 +69,7 @@ def _below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
     if hidden:
         yield f"no room for {', '.join(name.replace('_', ' ') for name in hidden)}: see the report, or a wider terminal"
     for record in records:
-        if record.status != "ok":
+        if record.status not in ("ok", "predicted"):
             yield f"{record.status}: {case_label(record)}: {record.message}"
     disturbed = [noise for record in records if (noise := record.provenance.get("noise", "steady")) != "steady"]
     if disturbed:

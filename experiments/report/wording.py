@@ -3,9 +3,12 @@
 from experiments.records import METRICS, Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
-_COUNTS = ("parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size", "members", "product_bits")
+_COUNTS = (
+    "parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size", "members", "product_bits",
+    "largest_batch", "smallest_refused_batch",
+)  # fmt: skip
 _MONEY = ("$", "$/h")
-_LABELS = ("kernel", "library", "model", "dataset", "instruction_set", "point", "strategy", "precision")
+_LABELS = ("target", "kernel", "library", "model", "dataset", "instruction_set", "point", "strategy", "precision")
 _PLAIN = ("1/s", "1/J", "FLOP/B")
 
 

@@ -12,6 +12,7 @@ from experiments.studies import (
     isa,
     kernels,
     parity,
+    peers,
     precision,
     preflight,
     scaling,
@@ -97,5 +98,11 @@ STUDIES: dict[str, Study] = {
         preflight.measure,
         preflight.COLUMNS,
         answers=preflight.ANSWERS,
+    ),
+    "peers": Study(
+        "how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",
+        peers.cases,
+        peers.measure,
+        peers.COLUMNS,
     ),
 }

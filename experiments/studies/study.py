@@ -28,7 +28,7 @@ class Measured:
 
 
 class EndedBadly(Exception):
-    """A case that came to nothing, with what was found out before; its message is the record's.
+    """A case that was not measured: it failed, found no memory, or was only predicted; with what was found out. Its message is the record's.
 
     Attributes:
       status: one of `experiments.records.STATUSES`.

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from experiments.report.section import Section, Shown
-from experiments.report.sections import agreement, everything, evidence, learners, limits, sizes, training, usage
+from experiments.report.sections import agreement, everything, evidence, learners, limits, portability, sizes, training, usage
 
 SECTIONS: dict[str, Callable[[Shown], Section | None]] = {
     "glance": training.glance,
@@ -19,6 +19,7 @@ SECTIONS: dict[str, Callable[[Shown], Section | None]] = {
     "parity": agreement.parity,
     "search": learners.search,
     "descent": learners.descent,
+    "portability": portability.matrix,
     "data": evidence.data,
     "confusion": evidence.confusion,
     "usage": usage.usage,

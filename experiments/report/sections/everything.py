@@ -16,8 +16,8 @@ OF_THE_PLACE = (
 
 
 def troubles(shown: Shown) -> Section | None:
-    """What failed, what found no memory, what was only predicted."""
-    rows = [r for r in shown.records if r.status != "ok"]
+    """What failed and what found no memory; what was only predicted stands with the preflight."""
+    rows = [r for r in shown.records if r.status not in ("ok", "predicted") and r.study != "preflight"]
     if not rows:
         return None
     cells = [Row((r.status, f"{r.study}: {case_label(r)}", accelerator_label(r), r.message), r.status) for r in rows[-MOST_ROWS:]]

@@ -1,0 +1,106 @@
+"""The largest batch that fits, in few compilations: each one tells how much memory the next would take."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from experiments.findings.batch_limit import largest_batch
+from experiments.preflight.outcome import Outcome
+
+NEAR = 1 / 16  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
+MOST = 12  # compilations
+BEYOND = 1024  # times the largest known to fit, at most, is tried next
+ENOUGH = 2**17  # images a device: nobody trains with more, and compilers take minutes over some of the arrays
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where memory ends.
+
+    Attributes:
+      fits: the largest batch that was compiled and fits; None where none was found.
+      refused: the smallest that does not; None where none was found, or where `fits` is `ENOUGH`.
+      tries: batches that were asked about, in order.
+      failure: the message of a program that failed for another reason, which ended the search.
+    """
+
+    fits: int | None
+    refused: int | None
+    tries: tuple[int, ...]
+    failure: str = ""
+
+
+def fits(outcome: Outcome) -> bool:
+    """Whether the program was compiled and its plan fits into the memory that there is."""
+    return outcome.state == "compiled" and not (outcome.memory and outcome.there and outcome.memory.total > outcome.there)
+
+
+def search(ask: Callable[[int], Outcome], first: int, unit: int) -> Limit:
+    """The limit, by compiling.
+
+    Args:
+      ask: the outcome of a batch.
+      first: to begin with, a multiple of `unit`.
+      unit: every batch is a multiple of it: the devices that share it.
+    """
+    found: dict[int, Outcome] = {}
+    batch: int | None = first
+    while batch is not None and len(found) < MOST:
+        found[batch] = ask(batch)
+        if not fits(found[batch]) and found[batch].state not in ("compiled", "out_of_memory"):
+            return _limit(found, found[batch].message)
+        batch = following(found, unit, max(first, ENOUGH * unit))
+    return _limit(found)
+
+
+def _limit(found: Mapping[int, Outcome], failure: str = "") -> Limit:
+    low, high = bounds({batch: outcome for batch, outcome in found.items() if outcome.state in ("compiled", "out_of_memory")})
+    return Limit(low or None, high, tuple(found), failure)
+
+
+def bounds(found: Mapping[int, Outcome]) -> tuple[int, int | None]:
+    """The largest batch that fits below the smallest that does not, 0 for none; and that one."""
+    high = min((batch for batch, outcome in found.items() if not fits(outcome)), default=None)
+    return max((batch for batch, outcome in found.items() if fits(outcome) and (high is None or batch < high)), default=0), high
+
+
+def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | None:
+    """The next batch to try; None where the limit is known closely enough, or `enough` images fit.
+
+    A straight line through the memory that the two batches nearest to the limit need says where it meets what there is; a little
+    below that is tried, so that most often it fits, and then a little above.
+    """
+    low, high = bounds(found)
+    if low >= enough or (high is not None and high - low <= max(unit, int(NEAR * low))):
+        return None
+    there = next((outcome.there for outcome in found.values() if outcome.there), None)
+    guess = _guess(found, there, low, high) if there else None
+    if guess is None:
+        guess = 2 * low if high is None else (low + high) // 2
+    least = low + max(unit, int(NEAR * low / 2)) if low else unit
+    most = min(enough, BEYOND * max(low, unit)) if high is None else high - unit
+    batch = _round(min(max(guess, least), most), unit)
+    return batch if batch not in found and low < batch and (high is None or batch < high) else _between(low, high, unit)
+
+
+def _guess(found: Mapping[int, Outcome], there: float, low: int, high: int | None) -> int | None:
+    needs = {batch: outcome.needed for batch, outcome in found.items() if outcome.needed}
+    nearest = sorted(needs, key=lambda batch: abs(needs[batch] - there))[:2]
+    line = largest_batch({batch: needs[batch] for batch in nearest}, there)
+    return None if line is None else int(line * (1 - NEAR / 4))
+
+
+def _round(batch: int, unit: int) -> int:
+    """A batch or a little less: a multiple of `unit` that is round in binary.
+
+    >>> _round(760_583, 1), _round(1003, 4), _round(20, 4)
+    (753664, 1000, 20)
+    """
+    granule = unit * 2 ** max(0, (batch // unit).bit_length() - 7)
+    return batch // granule * granule
+
+
+def _between(low: int, high: int | None, unit: int) -> int | None:
+    if high is None:
+        return 2 * max(low, unit)
+    middle = (low + high) // 2 // unit * unit
+    return middle if low < middle < high else None
