@@ -6,6 +6,7 @@ left. GPU and TPU programs keep JAX's own sum.
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,12 @@ def channel_sums(images: Array) -> Array:
     >>> channel_sums(jnp.ones((2, 3, 3, 4))).tolist()
     [18.0, 18.0, 18.0, 18.0]
     """
+    return _sums(images, _by_rows)
+
+
+def _sums(images: Array, on_cpu: Callable[[Array], Array]) -> Array:
     wide = images.astype(jnp.promote_types(images.dtype, jnp.float32))
-    return lax.platform_dependent(wide, cpu=_by_rows, default=_at_once)
+    return lax.platform_dependent(wide, cpu=on_cpu, default=_at_once)
 
 
 def _at_once(images: Array) -> Array:
@@ -35,12 +40,30 @@ def _at_once(images: Array) -> Array:
 
 
 def _by_rows(images: Array) -> Array:
-    """First over the leading axes, as many of the others kept as make `LANES` numbers, then over those."""
+    """First over the leading axes, the others side by side as one row, then over those: the quickest by itself."""
+    rows = images.reshape(-1, math.prod(images.shape[_kept(images) :])).sum(0)
+    return rows.reshape(-1, images.shape[-1]).sum(0)
+
+
+def _by_halves(images: Array) -> Array:
+    """The same without the reshaping, before which XLA would compute parts of a pool's gradient several times over.
+
+    The second sum is by halves: of two sums in a row XLA makes one, the slow one.
+    """
+    sums = images.sum(range(_kept(images))).reshape(-1, images.shape[-1])
+    while len(sums) > 1:
+        half = len(sums) // 2
+        added, rest = sums[:half] + sums[half : 2 * half], sums[2 * half :]
+        sums = jnp.concatenate([added, rest]) if len(rest) else added
+    return sums[0]
+
+
+def _kept(images: Array) -> int:
+    """The axis from which on the others make `LANES` numbers, or the second."""
     kept = images.ndim - 1
     while kept > 1 and math.prod(images.shape[kept:]) < LANES:
         kept -= 1
-    rows = images.reshape(-1, math.prod(images.shape[kept:])).sum(0)
-    return rows.reshape(-1, images.shape[-1]).sum(0)
+    return kept
 
 
 @jax.custom_vjp
@@ -54,7 +77,7 @@ def _bias_forward(images: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _bias_backward(bias: Array, cotangent: Array) -> tuple[Array, Array]:
-    return cotangent, channel_sums(cotangent).astype(bias.dtype)
+    return cotangent, _sums(cotangent, _by_halves).astype(bias.dtype)
 
 
 add_bias.defvjp(_bias_forward, _bias_backward)
