@@ -7,8 +7,8 @@ function theme(layout) {
   const [ink, line] = ["--ink", "--line"].map((name) => style.getPropertyValue(name).trim());
   const axis = (given) => ({ ...given, gridcolor: line, linecolor: line, zeroline: false, exponentformat: "SI" });
   return {
-    height: 420, margin: { l: 60, r: 16, t: 10, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    hovermode: "closest", hoverlabel: { align: "left" }, legend: { orientation: "h", y: -0.22, font: { size: 11 } },
+    margin: { l: 60, r: 16, t: 10, b: 55 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    hovermode: "closest", hoverlabel: { align: "left" }, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
     ...layout, font: { color: ink, size: 12 }, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),
   };
 }
@@ -17,8 +17,10 @@ function draw() {
   for (const plot of plots) {
     const { data, layout } = figures[plot.dataset.figure];
     const many = Math.ceil(data.filter((trace) => trace.showlegend !== false).length / (plot.clientWidth > 700 ? 3 : 1));
-    const room = Math.max(0, many - 2) * 19;
-    Plotly.react(plot, data, theme({ ...layout, height: (layout.height || 420) + room }), { responsive: true, displaylogo: false });
+    const room = 20 * many;
+    const sized = theme({ ...layout, height: (layout.height || 400) + room });
+    sized.margin.b += room;
+    Plotly.react(plot, data, sized, { responsive: true, displaylogo: false });
   }
 }
 

@@ -50,7 +50,12 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
 def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
     marked = [dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True}) for record in elsewhere]
     labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
-    return Shown([*marked, *own], {label: COLOURS[number % len(COLOURS)] for number, label in enumerate(labels)})
+    return Shown([*marked, *own], {label: _colour(number) for number, label in enumerate(labels)})
+
+
+def _colour(number: int) -> str:
+    """Beyond the colours chosen by hand, the golden angle keeps neighbours apart."""
+    return COLOURS[number] if number < len(COLOURS) else f"hsl({number * 137 % 360}, 45%, 50%)"
 
 
 def _sections(shown: Shown) -> tuple[list[tuple[str, Section]], list[str]]:

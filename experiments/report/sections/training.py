@@ -15,7 +15,7 @@ from experiments.report.section import (
     line,
     newest,
     place,
-    plain,
+    symbol,
     tips,
     together,
 )
@@ -35,6 +35,7 @@ def glance(shown: Shown) -> Section | None:
     records = [record for record in shown.of("train", "first_cnn") if not record.provenance.get("simulated")]
     own, elsewhere = ([r for r in records if bool(r.provenance.get("elsewhere")) == where] for where in (False, True))
     records = [*own[::-1], *elsewhere][:MOST]  # the newest first
+    records = [record for record in records if any(record.metrics.get(name) is not None for name in GLANCE)]
     names = [name for name in GLANCE if any(record.metrics.get(name) is not None for record in records)]
     if not names:
         return None
@@ -54,17 +55,22 @@ def _rates(records: list[Record], shown: Shown) -> list[Figure]:
     timed = [record for record in records if record.metrics.get("images_per_second")]
     groups = together(timed, lambda record: (record.settings.get("model"), record.settings.get("precision")))
     rows = [r for group in groups if len({place(r) for r in group}) > 1 for r in group][:30]
-    bars = [
-        {
-            "type": "bar", "orientation": "h", "name": plain(accelerator_label(group[0])), "y": [_trained(r) for r in group],
-            "x": [r.metrics["images_per_second"] for r in group], "text": [plain(hover(r)) for r in group], "textposition": "none",
-            "marker": {"color": shown.colour(group[0])}, "hovertemplate": "%{text}<br>%{x:,.0f} images/s<extra></extra>",
-        }
+    points = [
+        line(
+            accelerator_label(group[0]),
+            [r.metrics["images_per_second"] for r in group],
+            [_trained(r) for r in group],
+            shown.colour(group[0]),
+            hover=[hover(r) for r in group],
+            mode="markers",
+            symbol=symbol(group[0]),
+            more={"marker": {"color": shown.colour(group[0]), "symbol": symbol(group[0]), "size": 13}},
+        )
         for group in together(rows, accelerator_label)
-    ]  # fmt: skip
+    ]
     axes = Axis("images a second", log=True), Axis("", categories=True)
-    layout = {"barmode": "group", "height": 160 + 34 * len(rows)}
-    return [Figure("Images a second", bars, *axes, layout=layout)] if bars else []
+    layout = {"height": 110 + 40 * len({_trained(r) for r in rows})}
+    return [Figure("Images a second", points, *axes, layout=layout)] if points else []
 
 
 def _trained(record: Record) -> str:
@@ -72,7 +78,7 @@ def _trained(record: Record) -> str:
     names = ("model", "dataset", "precision")
     batch = record.settings.get("batch_size")
     told = (*(record.settings.get(name) for name in names), f"batch {batch}" if batch else None)
-    return plain(", ".join(str(part) for part in told if part))
+    return ", ".join(str(part) for part in told if part)
 
 
 def standings(shown: Shown) -> Section | None:
