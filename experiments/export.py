@@ -14,7 +14,8 @@ from etils import epath
 
 from experiments.compare import read
 from experiments.config import parse_as
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.run import concluded
 from jaxcnn.errors import InputError, require_known
 

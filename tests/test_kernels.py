@@ -16,7 +16,7 @@ from experiments.kernels import Kernel, convolution, copies, layers, matmul, mem
 from experiments.kernels.kernel import normal
 from experiments.measure.noise import compare
 from experiments.measure.peak import Peak
-from experiments.records import METRICS
+from experiments.metrics import METRICS
 from experiments.studies import kernels as study
 from experiments.studies.study import Case
 from jaxcnn.backend import Backend

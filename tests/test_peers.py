@@ -10,11 +10,12 @@ from flax import nnx
 
 from experiments.config import RunConfig
 from experiments.findings import peers as findings
+from experiments.metrics import METRICS
 from experiments.peers import layers, memory, networks, rounds, verdict
 from experiments.peers.in_flax import Flax
 from experiments.peers.ours import Ours
 from experiments.peers.process import PEERS, PeerFailed, Worker
-from experiments.records import METRICS, Record
+from experiments.records import Record
 from experiments.studies import peers
 from experiments.studies.study import EndedBadly
 from jaxcnn import models, weights

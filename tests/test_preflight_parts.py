@@ -7,12 +7,13 @@ import pytest
 from experiments.hardware import table
 from experiments.measure.collectives import Collective, collectives, efficiency, sent
 from experiments.measure.memory import MemoryPlan
+from experiments.metrics import METRICS
 from experiments.preflight import batches, libraries, matrix, targets
 from experiments.preflight.bounds import bound
 from experiments.preflight.calibration import calibration
 from experiments.preflight.outcome import Outcome, refusal
 from experiments.preflight.program import Asked
-from experiments.records import METRICS, Record
+from experiments.records import Record
 from jaxcnn.errors import InputError
 
 

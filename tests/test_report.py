@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from experiments import records, report
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.report import page
 from experiments.report.wording import readable
 from experiments.studies import kernels

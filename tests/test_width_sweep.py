@@ -16,7 +16,8 @@ from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.findings.crossover import TERMS
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.studies import width_sweep
 from experiments.studies.study import Context, Measured
 from jaxcnn.backend import Backend

@@ -35,7 +35,7 @@ class Change:
     """What became of one metric.
 
     Attributes:
-      metric: a name of `records.METRICS`.
+      metric: a name of `metrics.METRICS`.
       before, after: in its SI unit; None where it is absent.
       ratio: after over before, of times by the rank test; None where there is none.
       outcome: `WORSE` or `BETTER`, where it is both more than noise and more than the tolerance; `BUSY`, where a time is but the

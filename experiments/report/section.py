@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.report.checked import Picture
 from experiments.report.wording import accelerator_label, case_label
 

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.report.wording import accelerator_label, case_label, readable, remarks
 
 NAME_WIDTH = 34  # of a table's first column, at least; longer names are folded

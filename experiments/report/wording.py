@@ -1,6 +1,7 @@
 """Numbers and cases as people read them."""
 
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 _COUNTS = (

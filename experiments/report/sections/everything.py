@@ -3,7 +3,8 @@
 import json
 
 from experiments.findings import conclusion
-from experiments.records import METRICS, Record
+from experiments.metrics import METRICS
+from experiments.records import Record
 from experiments.report.section import Row, Section, Shown, Table, heading, tips, together
 from experiments.report.wording import accelerator_label, case_label, readable, remarks
 
