@@ -4,21 +4,10 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from clock import NEVER, Clock
 
 from experiments.measure import accelerators, utilisation
 from experiments.measure.utilisation import Sampler
-
-NEVER = 1e6  # seconds between samples: only those at the bounds of phases
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 def nvml(*gpus):

@@ -5,22 +5,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from clock import NEVER, Clock
 
 from experiments.measure import sources
 from experiments.measure.sources import Counter, Found, Quantity
 from experiments.measure.utilisation import Sampler
-
-NEVER = 1e6  # seconds between samples: only those at the bounds of phases
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 def zone(root, name, called, microjoules, wrap=10_000_000):

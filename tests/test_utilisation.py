@@ -7,23 +7,12 @@ import time
 import jax
 import psutil
 import pytest
+from clock import NEVER, Clock
 
 from experiments.measure import series, utilisation
 from experiments.measure.series import Series
 from experiments.measure.sources import Found, Quantity, Source
 from experiments.measure.utilisation import Sampler
-
-NEVER = 1e6  # seconds between samples: only those at the bounds of phases
-
-
-class Clock:
-    """Time that passes when told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Machine:
