@@ -68,7 +68,14 @@ def fetched(folder: Path, repository: str) -> subprocess.CompletedProcess:
 
 
 def packages(folder: Path) -> Path:
-    for name in ("experiments/__init__.py", "experiments/colab", "jaxcnn/__init__.py", "jaxcnn/errors.py", "pyproject.toml"):
+    for name in (
+        "experiments/__init__.py",
+        "experiments/colab",
+        "jaxcnn/__init__.py",
+        "jaxcnn/chips.py",
+        "jaxcnn/errors.py",
+        "pyproject.toml",
+    ):
         source, place = ROOT / name, folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, place) if source.is_dir() else shutil.copy(source, place)
