@@ -165,6 +165,20 @@ def test_the_largest_batch_is_found_in_few_compilations(refuses, each, none, uni
     assert len(asked) == len(set(asked)) <= 7 and limit.tries == tuple(asked)
 
 
+def test_refusals_that_lie_on_another_line_do_not_lead_the_search_astray():
+    """As seen of a TPU's compiler in float32: programs that do not fit are said to want as much whatever the batch."""
+    asked = []
+
+    def ask(batch: int) -> Outcome:
+        asked.append(batch)
+        if batch > 205:
+            return Outcome("out_of_memory", wanted=1.69e10 + 1e5 * batch, there=1.69e10)
+        return Outcome("compiled", memory=plan(7e7 * batch), there=1.69e10)
+
+    limit = batches.search(ask, 4096, 1)
+    assert limit.fits <= 205 < limit.refused and limit.refused - limit.fits <= limit.fits / 16 and len(asked) < 16
+
+
 def test_more_than_enough_is_not_tried():
     ask, asked = linear(1e3, 1e6, 16e9, True)
     limit = batches.search(ask, 128, 4)

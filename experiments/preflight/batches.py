@@ -7,7 +7,7 @@ from experiments.findings.batch_limit import largest_batch
 from experiments.preflight.outcome import Outcome
 
 NEAR = 1 / 16  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
-MOST = 12  # compilations
+MOST = 16  # compilations
 BEYOND = 1024  # times the largest known to fit, at most, is tried next
 ENOUGH = 2**17  # images a device: nobody trains with more, and compilers take minutes over some of the arrays
 
@@ -67,11 +67,14 @@ def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | Non
     """The next batch to try; None where the limit is known closely enough, or `enough` images fit.
 
     A straight line through the memory that the two batches nearest to the limit need says where it meets what there is; a little
-    below that is tried, so that most often it fits, and then a little above.
+    below that is tried, so that most often it fits, and then a little above. What the compiler says of programs that do not fit need not
+    lie on that line: where a try has not halved the gap, its middle is the next.
     """
     low, high = bounds(found)
     if low >= enough or (high is not None and high - low <= max(unit, int(NEAR * low))):
         return None
+    if high is not None and _slow(found, high - low):
+        return _between(low, high, unit)
     there = next((outcome.there for outcome in found.values() if outcome.there), None)
     guess = _guess(found, there, low, high) if there else None
     if guess is None:
@@ -82,8 +85,15 @@ def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | Non
     return batch if batch not in found and low < batch and (high is None or batch < high) else _between(low, high, unit)
 
 
+def _slow(found: Mapping[int, Outcome], gap: int) -> bool:
+    low, high = bounds(dict(list(found.items())[:-1]))
+    return low > 0 and high is not None and 2 * gap > high - low
+
+
 def _guess(found: Mapping[int, Outcome], there: float, low: int, high: int | None) -> int | None:
     needs = {batch: outcome.needed for batch, outcome in found.items() if outcome.needed}
+    planned = {batch: need for batch, need in needs.items() if found[batch].state == "compiled"}
+    needs = planned if len(planned) > 1 else needs  # a plan says more than a refusal
     nearest = sorted(needs, key=lambda batch: abs(needs[batch] - there))[:2]
     line = largest_batch({batch: needs[batch] for batch in nearest}, there)
     return None if line is None else int(line * (1 - NEAR / 4))
