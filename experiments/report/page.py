@@ -11,7 +11,7 @@ from etils import epath
 
 from experiments import records
 from experiments.records import Record
-from experiments.report.section import Section, Shown
+from experiments.report.section import Section, Shown, hue
 from experiments.report.sections import SECTIONS
 from experiments.report.summary import sentences
 from experiments.report.wording import accelerator_label
@@ -54,8 +54,7 @@ def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
 
 
 def _colour(number: int) -> str:
-    """Beyond the colours chosen by hand, the golden angle keeps neighbours apart."""
-    return COLOURS[number] if number < len(COLOURS) else f"hsl({number * 137 % 360}, 45%, 50%)"
+    return COLOURS[number] if number < len(COLOURS) else hue(number)
 
 
 def _sections(shown: Shown) -> tuple[list[tuple[str, Section]], list[str]]:

@@ -153,6 +153,11 @@ def line(
     }  # fmt: skip
 
 
+def hue(number: int) -> str:
+    """A colour for the nth of many; the golden angle keeps neighbours apart."""
+    return f"hsl({number * 137 % 360}, 60%, 50%)"
+
+
 def hover(record: Record) -> str:
     """Which record it is."""
     origin = record.provenance

@@ -30,14 +30,6 @@ class ScheduledFeed:
         rows = spread.split(order[step % self.capacity])
         return {"image": data["image"][rows], "label": data["label"][rows]}
 
-    def evaluation_batches(self, count: Array) -> Array:
-        """As many as `count` examples fill, the last one filled up with masked rows."""
-        raise NotImplementedError("a table of training batches evaluates nothing")
-
-    def evaluation_batch(self, data: Data, index: Array, count: Array, spread: Any) -> Data:
-        """None."""
-        raise NotImplementedError("a table of training batches evaluates nothing")
-
 
 def table(rows: Sequence[int], steps: int, batch_size: int, seed: int) -> np.ndarray:
     """The rows of each step's batch, epoch by epoch in the order of `epoch_order`, whole batches alone.

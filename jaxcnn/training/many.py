@@ -11,8 +11,8 @@ from jaxcnn.training.state import TrainState
 from jaxcnn.training.step import WHOLE, EvalStep, Spread, TrainStep
 
 
-class Feed(Protocol):
-    """Makes batches from data on the device, inside a compiled program."""
+class TrainFeed(Protocol):
+    """Makes training batches from data on the device, inside a compiled program."""
 
     capacity: int
 
@@ -22,6 +22,10 @@ class Feed(Protocol):
     def batch(self, data: Any, order: Array, step: Array, spread: Spread) -> Batch:
         """The training batch of a step."""
 
+
+class EvaluationFeed(Protocol):
+    """Makes batches that hold each example once, of data on the device, inside a compiled program."""
+
     def evaluation_batches(self, count: Array) -> Array:
         """How many batches `count` examples make, the last one filled up."""
 
@@ -29,7 +33,7 @@ class Feed(Protocol):
         """One of them; each of the first `count` examples is in one, and what fills up is masked."""
 
 
-def many_train_steps(step: TrainStep, feed: Feed):
+def many_train_steps(step: TrainStep, feed: TrainFeed):
     """``run(state, data, count) -> (state, metrics)``: `count` steps, all of one epoch.
 
     `count` is a traced number, so that every length of dispatch is the same program with the same rounding. The metrics
@@ -50,7 +54,7 @@ def many_train_steps(step: TrainStep, feed: Feed):
     return run
 
 
-def whole_evaluation(evaluate: EvalStep, feed: Feed):
+def whole_evaluation(evaluate: EvalStep, feed: EvaluationFeed):
     """``run(state, data, count) -> metrics``: the sums over the first `count` examples, each once.
 
     `count` is a traced number: sets of different sizes, filled up to one size, share a program.

@@ -3,7 +3,7 @@
 from experiments.findings import conclusion
 from experiments.findings.drift import parities
 from experiments.findings.precisions import precisions
-from experiments.report.section import Axis, Figure, Section, Shown, hover, line
+from experiments.report.section import Axis, Figure, Section, Shown, hover, hue, line
 from experiments.report.wording import accelerator_label
 
 
@@ -15,7 +15,7 @@ def parity(shown: Shown) -> Section | None:
     lines = []
     for number, pair in enumerate([pair for pair in parities(rows) if pair.drift][:8]):
         name = f"{accelerator_label(pair.theirs)} against {accelerator_label(pair.ours)}, {pair.theirs.settings.get('point')}"
-        colour, steps = f"hsl({number * 137 % 360}, 60%, 50%)", list(range(1, len(pair.drift) + 1))
+        colour, steps = hue(number), list(range(1, len(pair.drift) + 1))
         lines.append(line(name, steps, pair.drift, colour, hover=pair.verdict, mode="lines"))
         lines.append(line(f"{name}: rounding", steps, pair.yardstick, colour, hover=hover(pair.ours), mode="lines", dash="dot"))
     figure = Figure(
@@ -36,7 +36,7 @@ def precision(shown: Shown) -> Section | None:
     lines = []
     for number, record in enumerate(rows[-12:]):
         loss, name = record.samples["loss"], f"{accelerator_label(record)}, {record.settings.get('point')}"
-        colour = f"hsl({number * 137 % 360}, 60%, 50%)"
+        colour = hue(number)
         lines.append(line(name, list(range(1, len(loss) + 1)), loss, colour, hover=hover(record), mode="lines"))
     figure = Figure("Loss of every step", lines, Axis("step"), Axis("cross-entropy in nat"))
     said = conclusion("precision", rows) if precisions(rows) else []

@@ -2,7 +2,7 @@
 
 from experiments.findings import conclusion
 from experiments.records import Record
-from experiments.report.section import Axis, Figure, Section, Shown, hover, line, newest, symbol, together
+from experiments.report.section import Axis, Figure, Section, Shown, hover, hue, line, newest, symbol, together
 from experiments.report.wording import accelerator_label
 
 
@@ -19,7 +19,7 @@ def search(shown: Shown) -> Section | None:
             f"{r.settings.get('model')}, {r.settings.get('library') or accelerator_label(r)}, {r.settings.get('dataset')}",
             [max(r.metrics["training_time"], 1e-4)],
             [r.metrics["test_accuracy"]],
-            f"hsl({number * 137 % 360}, 60%, 50%)",
+            hue(number),
             hover=hover(r),
             mode="markers",
             symbol=symbol(r),

@@ -12,6 +12,7 @@ from experiments.report.section import (
     Shown,
     dash,
     hover,
+    hue,
     line,
     newest,
     pairs,
@@ -121,7 +122,7 @@ def answers(shown: Shown) -> Section | None:
         return None
     lines = []
     for number, group in enumerate(series[-8:]):
-        colour = f"hsl({number * 137 % 360}, 60%, 50%)"
+        colour = hue(number)
         group.sort(key=lambda r: r.settings["batch_size"])
         for share, dashes in ((50, "solid"), (90, "dash"), (99, "dot")):
             entries = pairs([r.settings["batch_size"] for r in group], [r.metrics.get(f"latency_p{share}") for r in group])

@@ -12,6 +12,7 @@ from experiments.report.section import (
     dash,
     heading,
     hover,
+    hue,
     line,
     newest,
     place,
@@ -111,7 +112,7 @@ def curves(shown: Shown) -> Section | None:
         return None
     accuracy, loss = [], []
     for number, record in enumerate(records):
-        colour = f"hsl({number * 137 % 360}, 60%, 50%)"  # the golden angle keeps neighbours apart
+        colour = hue(number)
         name, epochs = f"{accelerator_label(record)} · {case_label(record)}", _column(record, "epoch")
         seen = {"hover": hover(record), "dash": dash(record)}
         accuracy.append(line(name, _column(record, "seconds"), _column(record, "validation_accuracy"), colour, **seen))

@@ -1,7 +1,7 @@
 """Utilisation over time (A4): processor, accelerator, memory and power, from idle to testing."""
 
 from experiments.records import Record
-from experiments.report.section import Axis, Figure, Row, Section, Shown, Table, hover, line, newest, numbers
+from experiments.report.section import Axis, Figure, Row, Section, Shown, Table, hover, hue, line, newest, numbers
 from experiments.report.wording import accelerator_label, case_label, utilisation
 
 MOST = 4  # records
@@ -32,7 +32,7 @@ def _good(one: object) -> bool:
 
 
 def _trace(record: Record, one: dict, number: int) -> dict:
-    colour = f"hsl({number * 137 % 360}, 60%, 50%)"
+    colour = hue(number)
     texts = f"{hover(record)} · {one.get('source')}"
     return line(f"{case_label(record)}: {one['name']}", one["times"], one["values"], colour, hover=texts, mode="lines")
 
