@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from pipelined import KINDS, STRATEGIES, drawn, logistic
 
 from experiments import pipelines, run
 from experiments.evidence.answers import Answers
@@ -14,20 +15,10 @@ from jaxcnn import models, parallel, training
 from jaxcnn.data.source import Arrays
 
 
-def drawn(count: int, seed: int = 0, side: int = 8) -> Arrays:
-    rng = np.random.default_rng(seed)
-    return Arrays(rng.integers(0, 256, (count, side, side, 1), np.uint8), rng.integers(0, 10, count, np.int32))
-
-
-@pytest.mark.parametrize("name", ["resident", "streamed"])
-@pytest.mark.parametrize(("strategy", "batch_size"), [("jit", 7), ("jit", 64), ("pmap", 16), ("data", 16)])
+@KINDS
+@STRATEGIES
 def test_every_answer_is_numpys_whatever_the_pipeline_and_the_strategy(name, strategy, batch_size, devices):
-    splits = pipelines.Splits(drawn(64), drawn(23, 1), drawn(41, 2))
-    state, step = training.create(models.build("logistic", input_shape=(8, 8, 1)), optax.sgd(0.1))
-    over = parallel.strategy(strategy, devices)
-    pipeline = pipelines.build(
-        name, over, step, over.place(state), splits, shape=(8, 8, 1), batch_size=batch_size, seed=0, workers=0, first_step=0, last_step=2
-    )  # fmt: skip
+    splits, state, over, pipeline = logistic(name, strategy, batch_size, devices)
     for split, arrays in (("validation", splits.validation), ("test", splits.test)):
         out = {key: np.float64(value) for key, value in state.params["out"].items()}
         logits = (arrays.images.reshape(len(arrays), -1) / 255) @ out["kernel"] + out["bias"]

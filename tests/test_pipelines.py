@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from pipelined import KINDS, STRATEGIES, drawn, logistic
 
 from experiments import pipelines
 from jaxcnn import models, parallel, training
@@ -11,11 +12,6 @@ from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import Arrays, fitted
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
 from jaxcnn.training.step import WHOLE
-
-
-def drawn(count: int, seed: int = 0) -> Arrays:
-    rng = np.random.default_rng(seed)
-    return Arrays(rng.integers(0, 256, (count, 8, 8, 1), np.uint8), rng.integers(0, 10, count, np.int32))
 
 
 def test_resident_and_streamed_batches_are_the_same_bytes():
@@ -54,15 +50,10 @@ def test_each_example_is_in_one_evaluation_batch(count, batch_size):
     assert all(len(batch["label"]) == batch_size for batch in rows)
 
 
-@pytest.mark.parametrize("name", ["resident", "streamed"])
-@pytest.mark.parametrize(("strategy", "batch_size"), [("jit", 7), ("jit", 64), ("pmap", 16), ("data", 16)])
+@KINDS
+@STRATEGIES
 def test_evaluation_is_exact_whatever_the_batch(name, strategy, batch_size, devices):
-    splits = pipelines.Splits(drawn(64), drawn(23, 1), drawn(41, 2))
-    state, step = training.create(models.build("logistic", input_shape=(8, 8, 1)), optax.sgd(0.1))
-    over = parallel.strategy(strategy, devices)
-    pipeline = pipelines.build(
-        name, over, step, over.place(state), splits, shape=(8, 8, 1), batch_size=batch_size, seed=0, workers=0, first_step=0, last_step=2
-    )  # fmt: skip
+    splits, state, over, pipeline = logistic(name, strategy, batch_size, devices)
     for split, arrays in (("validation", splits.validation), ("test", splits.test)):
         logits = (arrays.images.reshape(len(arrays), -1) / 255) @ np.float64(state.params["out"]["kernel"]) + np.float64(
             state.params["out"]["bias"]
