@@ -45,22 +45,22 @@ def record(look=LOOK, wrong=MISTAKES) -> Record:
 
 def test_the_matrix_is_drawn_with_counts_and_says_who_was_taken_for_whom():
     figure = mistakes.confusion_figure(record())
-    (heatmap,) = figure.data
-    assert [list(row) for row in heatmap.z] == [[1.0, 0.0], [0.5, 0.5]]
-    assert [list(row) for row in heatmap.text] == [["2", ""], ["1", "1"]]
-    assert heatmap.hovertext[1][0] == "true &lt;b&gt;dog&lt;/b&gt;<br>predicted cat<br>1 of 2 (50.0 %)"
-    assert list(figure.layout.yaxis.ticktext) == ["cat", "&lt;b&gt;dog&lt;/b&gt;"] and figure.layout.yaxis.autorange == "reversed"
+    (heatmap,) = figure.lines
+    assert [list(row) for row in heatmap["z"]] == [[1.0, 0.0], [0.5, 0.5]]
+    assert [list(row) for row in heatmap["text"]] == [["2", ""], ["1", "1"]]
+    assert heatmap["hovertext"][1][0] == "true &lt;b&gt;dog&lt;/b&gt;<br>predicted cat<br>1 of 2 (50.0 %)"
+    assert figure.y.more["ticktext"] == ["cat", "&lt;b&gt;dog&lt;/b&gt;"] and figure.y.more["autorange"] == "reversed"
 
 
 def test_a_class_without_test_images_is_a_row_of_zeros():
     figure = mistakes.confusion_figure(record(wrong={"classes": ["a", "b"], "confusion": [[0, 0], [0, 3]]}))
-    assert [list(row) for row in figure.data[0].z] == [[0, 0], [0, 1]]
+    assert [list(row) for row in figure.lines[0]["z"]] == [[0, 0], [0, 1]]
 
 
 def test_pairs_are_bars():
     pairs = [{"true": "<i>x</i>", "predicted": "y", "count": 4}, {"true": "y", "predicted": "x", "count": "many"}, "odd"]
     figure = mistakes.confusion_figure(record(wrong={"confused": pairs}))
-    assert list(figure.data[0].x) == [4] and list(figure.layout.yaxis.ticktext) == ["&lt;i&gt;x&lt;/i&gt; → y"]
+    assert figure.lines[0]["x"] == [4] and figure.y.more["ticktext"] == ["&lt;i&gt;x&lt;/i&gt; → y"]
 
 
 def test_pictures_say_what_they_are():
@@ -71,12 +71,12 @@ def test_pictures_say_what_they_are():
 
 def test_counts_and_pixels_are_drawn():
     counts, histogram = looks.counts_figure(record()), looks.histogram_figure(record())
-    assert {trace.name: list(trace.y) for trace in counts.data} == {"training": [5, 3], "validation": [1, 0], "test": [2, 2]}
-    assert counts.layout.title.text == "Images of each class; counted: 8 of 80 training images, evenly spread"
-    assert list(counts.layout.xaxis.ticktext) == ["cat", "&lt;img src=x onerror=alert(1)&gt;"]
-    (grey,) = histogram.data
-    assert grey.name == "grey: mean 100.0, standard deviation 20.0" and list(grey.y) == [1 / 32] * 32
-    assert (grey.x[0], grey.x[-1], grey.hovertext[1]) == (4, 252, "grey, 8 to 15: 10 pixels")
+    assert {trace["name"]: trace["y"] for trace in counts.lines} == {"training": [5, 3], "validation": [1, 0], "test": [2, 2]}
+    assert counts.title == "Images of each class; counted: 8 of 80 training images, evenly spread"
+    assert counts.x.more["ticktext"] == ["cat", "&lt;img src=x onerror=alert(1)&gt;"]
+    (grey,) = histogram.lines
+    assert grey["name"] == "grey: mean 100.0, standard deviation 20.0" and grey["y"] == [1 / 32] * 32
+    assert (grey["x"][0], grey["x"][-1], grey["hovertext"][1]) == (4, 252, "grey, 8 to 15: 10 pixels")
 
 
 def test_older_records_have_neither():
@@ -111,7 +111,7 @@ ODD = [
 def test_odd_fields_are_no_figure_and_no_error(field, odd):
     found = record(LOOK | {field: odd}, MISTAKES | {field: odd})
     for figure in (mistakes.confusion_figure(found), looks.counts_figure(found), looks.histogram_figure(found)):
-        assert figure is None or "<script" not in figure.to_json()
+        assert figure is None or "<script" not in json.dumps(figure.to_json())
     assert all(
         picture.source.startswith("data:image/png;base64,iVBOR") for picture in mistakes.pictures(found) + looks.samples(found)
     )

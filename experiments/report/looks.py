@@ -1,12 +1,10 @@
 """A look at the data that a network was trained on: how many of each class, which pixels, and a few of the pictures."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.records import Record
 from experiments.report.checked import Picture, by_place, entries, names, png, text, whole_numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+from experiments.report.section import Axis, Figure
 
 BINS = 32
 CHANNELS = {1: {"grey": "#808080"}, 3: {"red": "#d62728", "green": "#2ca02c", "blue": "#1f77b4"}}
@@ -14,7 +12,7 @@ SPLITS = {"train": "training", "validation": "validation", "test": "test"}
 MOST_CLASSES = 100
 
 
-def counts_figure(record: Record) -> "Figure | None":
+def counts_figure(record: Record) -> Figure | None:
     """Images of each class in training, validation and test; None where the record does not tell."""
     look = record.data_look
     classes, found = names(look.get("classes"), MOST_CLASSES), look.get("counts")
@@ -23,18 +21,12 @@ def counts_figure(record: Record) -> "Figure | None":
     counts = {told: whole_numbers(found.get(name), len(classes)) for name, told in SPLITS.items()}
     if None in counts.values():
         return None
-    from plotly import graph_objects
-
-    figure = graph_objects.Figure()
+    bars = []
     for told, row in counts.items():
         hovers = [f"{name}<br>{count:,} {told} images" for name, count in zip(classes, row, strict=True)]
-        figure.add_bar(name=told, x=list(range(len(row))), y=row, hovertext=hovers, hoverinfo="text")
-    return figure.update_layout(
-        title=f"Images of each class{_left_out(look)}",
-        barmode="group",
-        xaxis={"title": "class", **by_place(classes)},
-        yaxis={"title": "images"},
-    )
+        bars.append({"type": "bar", "name": told, "x": list(range(len(row))), "y": row, "hovertext": hovers, "hoverinfo": "text"})
+    axes = Axis("class", more=by_place(classes)), Axis("images")
+    return Figure(f"Images of each class{_left_out(look)}", bars, *axes, layout={"barmode": "group"})
 
 
 def _left_out(look: dict[str, Any]) -> str:
@@ -48,30 +40,29 @@ def _left_out(look: dict[str, Any]) -> str:
     return told
 
 
-def histogram_figure(record: Record) -> "Figure | None":
+def histogram_figure(record: Record) -> Figure | None:
     """How often the training pixels have which value, a curve a channel; None where the record does not tell."""
     pixels = record.data_look.get("pixels")
     found = pixels.get("counts") if isinstance(pixels, dict) else None
     rows = [whole_numbers(row, BINS) for row in found] if isinstance(found, list) and len(found) in CHANNELS else []
     if not rows or None in rows:
         return None
-    from plotly import graph_objects
-
-    figure = graph_objects.Figure()
-    width = 256 // BINS
+    width, lines = 256 // BINS, []
     for place, (name, colour) in enumerate(CHANNELS[len(rows)].items()):
         counts = rows[place]
         hovers = [f"{name}, {bin * width} to {(bin + 1) * width - 1}: {count:,} pixels" for bin, count in enumerate(counts)]
-        figure.add_scatter(
-            name=f"{name}{_moments(pixels, place)}", x=[(bin + 0.5) * width for bin in range(BINS)],
-            y=[count / max(1, sum(counts)) for count in counts],
-            mode="lines", line={"color": colour, "shape": "hvh"}, fill="tozeroy" if len(rows) == 1 else None,
-            hovertext=hovers, hoverinfo="text", showlegend=True,
-        )  # fmt: skip
-    return figure.update_layout(
-        title=f"Pixels of the training images{_of(pixels)}",
-        xaxis={"title": "value of a pixel, 0 to 255", "range": [0, 256]},
-        yaxis={"title": "share of the pixels", "tickformat": ".0%", "rangemode": "tozero"},
+        channel = {
+            "type": "scatter", "name": f"{name}{_moments(pixels, place)}", "x": [(bin + 0.5) * width for bin in range(BINS)],
+            "y": [count / max(1, sum(counts)) for count in counts],
+            "mode": "lines", "line": {"color": colour, "shape": "hvh"}, "fill": "tozeroy" if len(rows) == 1 else None,
+            "hovertext": hovers, "hoverinfo": "text", "showlegend": True,
+        }  # fmt: skip
+        lines.append(channel)
+    return Figure(
+        f"Pixels of the training images{_of(pixels)}",
+        lines,
+        Axis("value of a pixel, 0 to 255", more={"range": [0, 256]}),
+        Axis("share of the pixels", more={"tickformat": ".0%", "rangemode": "tozero"}),
     )
 
 

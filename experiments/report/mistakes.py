@@ -1,17 +1,15 @@
 """What a trained network got wrong: the confusion matrix, and the pictures it was surest of and wrong about."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.records import Record
 from experiments.report.checked import Picture, by_place, entries, label, names, png, share, text, whole_numbers
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+from experiments.report.section import Axis, Figure
 
 LARGEST = 40  # classes of a matrix
 
 
-def confusion_figure(record: Record) -> "Figure | None":
+def confusion_figure(record: Record) -> Figure | None:
     """Counts by true (row) and predicted (column) class; of many classes the pairs most often confused. None without them."""
     classes = names(record.mistakes.get("classes"), LARGEST)
     rows = _matrix(record.mistakes.get("confusion"), len(classes))
@@ -34,21 +32,20 @@ def _matrix(found: Any, size: int) -> list[list[int]]:
     return [row for row in rows if row is not None] if None not in rows else []
 
 
-def _heatmap(classes: list[str], rows: list[list[int]]) -> "Figure":
-    from plotly import graph_objects
-
+def _heatmap(classes: list[str], rows: list[list[int]]) -> Figure:
     places = list(range(len(classes)))
-    figure = graph_objects.Figure()
-    figure.add_heatmap(
-        x=places, y=places, z=[[count / max(1, sum(row)) for count in row] for row in rows],
-        text=[[str(count) if count else "" for count in row] for row in rows], texttemplate="%{text}",
-        hovertext=[_hovers(classes, true, row) for true, row in enumerate(rows)], hoverinfo="text",
-        colorscale="Blues", zmin=0, zmax=1, colorbar={"title": "share of the class", "tickformat": ".0%"},
-    )  # fmt: skip
-    return figure.update_layout(
-        title="Confusion of the test images: true classes in rows, predicted in columns",
-        xaxis={"title": "predicted", **by_place(classes)},
-        yaxis={"title": "true", "autorange": "reversed", **by_place(classes)},
+    cells = {
+        "type": "heatmap", "name": "share of the class", "x": places, "y": places, "z": [[count / max(1, sum(row)) for count in row] for row in rows],
+        "text": [[str(count) if count else "" for count in row] for row in rows], "texttemplate": "%{text}",
+        "hovertext": [_hovers(classes, true, row) for true, row in enumerate(rows)], "hoverinfo": "text",
+        "colorscale": "Blues", "zmin": 0, "zmax": 1, "colorbar": {"title": {"text": "share of the class"}, "tickformat": ".0%"},
+    }  # fmt: skip
+    return Figure(
+        "Confusion of the test images: true classes in rows, predicted in columns",
+        [cells],
+        Axis("predicted", more=by_place(classes)),
+        Axis("true", more={"autorange": "reversed", **by_place(classes)}),
+        layout={"height": 560},
     )
 
 
@@ -61,20 +58,27 @@ def _hovers(classes: list[str], true: int, row: list[int]) -> list[str]:
     ]
 
 
-def _bars(found: Any) -> "Figure | None":
+def _bars(found: Any) -> Figure | None:
     """Of many classes the pairs most often confused; None where there are none."""
     pairs = [entry for entry in entries(found) if whole_numbers([entry.get("count")])]
     if not pairs:
         return None
-    from plotly import graph_objects
-
     said = [f"{label(pair.get('true'))} → {label(pair.get('predicted'))}" for pair in pairs]
     counts = [pair["count"] for pair in pairs]
     hovers = [f"{pair}<br>{count:,} test images" for pair, count in zip(said, counts, strict=True)]
-    figure = graph_objects.Figure()
-    figure.add_bar(x=counts, y=list(range(len(pairs))), orientation="h", hovertext=hovers, hoverinfo="text")
-    return figure.update_layout(
-        title="Classes most often confused in the test images: true → predicted",
-        xaxis={"title": "test images"},
-        yaxis={"autorange": "reversed", "automargin": True, **by_place(said)},
+    bars = {
+        "type": "bar",
+        "name": "test images",
+        "x": counts,
+        "y": list(range(len(pairs))),
+        "orientation": "h",
+        "hovertext": hovers,
+        "hoverinfo": "text",
+    }
+    return Figure(
+        "Classes most often confused in the test images: true → predicted",
+        [bars],
+        Axis("test images"),
+        Axis("", more={"autorange": "reversed", "automargin": True, **by_place(said)}),
+        layout={"height": 560},
     )

@@ -17,15 +17,16 @@ MOST_POINTS = 1_000  # of a line
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis; numbers on it carry SI prefixes."""
+    """An axis; numbers on it carry SI prefixes; `more` is of plotly's."""
 
     title: str
     log: bool = False
     categories: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         kind = {"type": "category"} if self.categories else {"type": "log"} if self.log else {}
-        return {"title": {"text": plain(self.title)}, "automargin": self.categories, **kind}
+        return {"title": {"text": plain(self.title)}, "automargin": self.categories, **kind, **self.more}
 
 
 @dataclass(frozen=True)
