@@ -6,11 +6,12 @@ left. GPU and TPU programs keep JAX's own sum.
 """
 
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+
+from jaxcnn.ops.stored import stored
 
 LANES = 256  # numbers side by side, at least, where the image has so many
 
@@ -27,35 +28,14 @@ def channel_sums(images: Array) -> Array:
     >>> channel_sums(jnp.ones((2, 3, 3, 4))).tolist()
     [18.0, 18.0, 18.0, 18.0]
     """
-    return _sums(images, _by_rows)
-
-
-def _sums(images: Array, on_cpu: Callable[[Array], Array]) -> Array:
     wide = images.astype(jnp.promote_types(images.dtype, jnp.float32))
-    return lax.platform_dependent(wide, cpu=on_cpu, default=_at_once)
-
-
-def _at_once(images: Array) -> Array:
-    return images.sum(range(images.ndim - 1))
+    return lax.platform_dependent(wide, cpu=_by_rows, default=lambda images: images.sum(range(images.ndim - 1)))
 
 
 def _by_rows(images: Array) -> Array:
-    """First over the leading axes, the others side by side as one row, then over those: the quickest by itself."""
+    """First over the leading axes, the others side by side as one row, then over those."""
     rows = images.reshape(-1, math.prod(images.shape[_kept(images) :])).sum(0)
     return rows.reshape(-1, images.shape[-1]).sum(0)
-
-
-def _by_halves(images: Array) -> Array:
-    """The same without the reshaping, before which XLA would compute parts of a pool's gradient several times over.
-
-    The second sum is by halves: of two sums in a row XLA makes one, the slow one.
-    """
-    sums = images.sum(range(_kept(images))).reshape(-1, images.shape[-1])
-    while len(sums) > 1:
-        half = len(sums) // 2
-        added, rest = sums[:half] + sums[half : 2 * half], sums[2 * half :]
-        sums = jnp.concatenate([added, rest]) if len(rest) else added
-    return sums[0]
 
 
 def _kept(images: Array) -> int:
@@ -77,7 +57,8 @@ def _bias_forward(images: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def _bias_backward(bias: Array, cotangent: Array) -> tuple[Array, Array]:
-    return cotangent, _sums(cotangent, _by_halves).astype(bias.dtype)
+    cotangent = stored(cotangent)
+    return cotangent, channel_sums(cotangent).astype(bias.dtype)
 
 
 add_bias.defvjp(_bias_forward, _bias_backward)
@@ -96,7 +77,7 @@ def _normalize_forward(images, mean, factor, shift):
 
 def _normalize_backward(saved, cotangent):
     images, mean, factor = saved
-    wide = cotangent.astype(factor.dtype)
+    wide = stored(cotangent).astype(factor.dtype)
     total = channel_sums(wide)
     of_factor = channel_sums(wide * (images.astype(factor.dtype) - mean))
     return (wide * factor).astype(images.dtype), -total * factor, of_factor, total

@@ -1,23 +1,33 @@
-"""Convolution whose gradients XLA:CPU compiles well, inside loops too.
+"""Convolution that is fast on a CPU too, gradients included, inside loops too.
 
-XLA:CPU hands a convolution to its fast library only in the layout NHWC × HWIO → NHWC. The two gradients that JAX
-derives are in other layouts; XLA repairs that at the top level of a program but not in the body of a loop (jax issue
-#12868), where they then run tens of times slower. Here the gradients are written in the fast layout to begin with.
-The gradients of a grouped convolution are slow too: on a CPU a few groups are done as one convolution each.
+A convolution and its two gradients are three maps, each linear in both of its arguments and each the others' gradient. On a CPU
+
+- the convolution and the gradient by the images, a convolution itself, are oneDNN's in float32 where it is there (`onednn`). Strided,
+  the latter is a convolution for each of the places that a pixel can have between two windows, so that none multiplies zeros;
+- the gradient by the kernel is a convolution in XLA's fast layout, and for kernels of one pixel a product of matrices.
+
+XLA:CPU hands a convolution to its fast library only in the layout NHWC × HWIO → NHWC. The gradients that JAX derives are in other
+layouts; XLA repairs that at the top level of a program but not in the body of a loop (jax issue #12868), where they then run
+tens of times slower. Those of a grouped convolution are slow too: a few groups are done as one convolution each.
 GPU and TPU programs keep JAX's own.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxcnn.ops import onednn
+from jaxcnn.ops.stored import stored
+
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
 
 Pairs = tuple[tuple[int, int], ...]
 
+MANY = 32  # channels with which oneDNN's kernel gradient is the faster one
 MOST_GROUPS = 8  # AlexNet has 2; each adds three convolutions to the program
 
 
@@ -55,85 +65,174 @@ def conv_general_dilated(
         spans = [(size - 1) * step + 1 for size, step in zip(kernel.shape[:2], dilation, strict=True)]
         padding = lax.padtype_to_pads(images.shape[1:3], spans, strides, padding)
     pads = tuple((int(low), int(high)) for low, high in padding)
-    return _conv(images, kernel, strides, pads, dilation, options.get("precision"), feature_group_count)
+    window = _Window(strides, pads, dilation, images.shape[1:3], kernel.shape[:2], feature_group_count, options.get("precision"))
+    return _convolved(stored(images), kernel, window)
 
 
-def _native(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, groups=1, input_dilation=(1, 1)) -> Array:
-    return lax.conv_general_dilated(
-        images,
-        kernel,
-        strides,
-        pads,
-        input_dilation,
-        dilation,
-        dimension_numbers=NHWC,
-        feature_group_count=groups,
-        precision=precision,
-    )
+@dataclass(frozen=True)
+class _Window:
+    """What is fixed of a convolution. Pairs are of the rows and the columns."""
+
+    strides: tuple[int, int]
+    pads: Pairs
+    dilation: tuple[int, int]
+    image: tuple[int, int]
+    kernel: tuple[int, int]
+    groups: int
+    precision: lax.PrecisionLike
+
+    @property
+    def spans(self) -> tuple[int, ...]:
+        """Pixels from a kernel's first tap to its last."""
+        return tuple((taps - 1) * step + 1 for taps, step in zip(self.kernel, self.dilation, strict=True))
 
 
-def _in_groups(function: Callable, groups: int, *arrays: Array) -> Array:
-    """The function on each group's share of the arrays' last axes, joined along the last axis."""
-    shares = zip(*(jnp.split(array, groups, -1) for array in arrays), strict=True)
-    return jnp.concatenate([function(*share) for share in shares], -1) if groups > 1 else function(*arrays)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _convolved(images: Array, kernel: Array, window: _Window) -> Array:
+    return _by_platform(_fast_convolution, _native, window, images, kernel)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5, 6))
-def _conv(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, groups: int) -> Array:
-    settings = (strides, pads, dilation, precision)
-    if groups == 1:
-        return _native(images, kernel, *settings)
-
-    def native(images, kernel):
-        return _native(images, kernel, *settings, groups)
-
-    def fast(images, kernel):
-        return _in_groups(lambda x, k: _native(x, k, *settings), groups, images, kernel)
-
-    return lax.platform_dependent(images, kernel, cpu=fast, default=native)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _image_gradient(kernel: Array, cotangent: Array, window: _Window) -> Array:
+    """``[N, H', W', D]`` back to ``[N, H, W, C]``."""
+    return _by_platform(_fast_image_gradient, _native_image_gradient, window, kernel, cotangent)
 
 
-def _forward(images, kernel, strides, pads, dilation, precision, groups):
-    return _conv(images, kernel, strides, pads, dilation, precision, groups), (images, kernel)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _kernel_gradient(images: Array, cotangent: Array, window: _Window) -> Array:
+    return _by_platform(_fast_kernel_gradient, _native_kernel_gradient, window, images, cotangent)
 
 
-def _backward(strides, pads, dilation, precision, groups, saved, cotangent):
+def _saving(function: Callable) -> Callable:
+    return lambda first, second, window: (function(first, second, window), (first, second))
+
+
+def _convolved_backward(window, saved, cotangent):
     images, kernel = saved
-    settings = (strides, pads, dilation, precision)
-
-    def native(images, kernel, cotangent):
-        return jax.vjp(lambda x, k: _native(x, k, *settings, groups), images, kernel)[1](cotangent)
-
-    def fast(*arrays):
-        gradients = (_image_gradient, _kernel_gradient)
-        return tuple(_in_groups(lambda *share, of=of: of(*share, *settings), groups, *arrays) for of in gradients)
-
-    return lax.platform_dependent(images, kernel, cotangent, cpu=fast, default=native)
+    cotangent = stored(cotangent)
+    return _image_gradient(kernel, cotangent, window), _kernel_gradient(images, cotangent, window)
 
 
-_conv.defvjp(_forward, _backward)
+def _image_gradient_backward(window, saved, images):
+    kernel, cotangent = saved
+    return _kernel_gradient(images, cotangent, window), _convolved(images, kernel, window)
 
 
-def _image_gradient(images, kernel, cotangent, strides, pads, dilation, precision) -> Array:
+def _kernel_gradient_backward(window, saved, kernel):
+    images, cotangent = saved
+    return _image_gradient(kernel, cotangent, window), _convolved(images, kernel, window)
+
+
+_convolved.defvjp(_saving(_convolved), _convolved_backward)
+_image_gradient.defvjp(_saving(_image_gradient), _image_gradient_backward)
+_kernel_gradient.defvjp(_saving(_kernel_gradient), _kernel_gradient_backward)
+
+
+def _by_platform(fast: Callable, native: Callable, window: _Window, *arrays: Array) -> Array:
+    return lax.platform_dependent(*arrays, cpu=partial(_in_groups, fast, window), default=partial(native, window))
+
+
+def _in_groups(function: Callable, window: _Window, *arrays: Array) -> Array:
+    """The function on each group's share of the arrays' last axes, joined along the last axis."""
+    if window.groups == 1:
+        return function(window, *arrays)
+    shares = zip(*(jnp.split(array, window.groups, -1) for array in arrays), strict=True)
+    return jnp.concatenate([function(window, *share) for share in shares], -1)
+
+
+def _xla(images: Array, kernel: Array, strides, pads, dilation, precision, groups: int = 1, spread=(1, 1)) -> Array:
+    return lax.conv_general_dilated(
+        images, kernel, strides, pads, spread, dilation, NHWC, groups, precision=precision
+    )  # fmt: skip
+
+
+def _native(window: _Window, images: Array, kernel: Array) -> Array:
+    return _xla(images, kernel, window.strides, window.pads, window.dilation, window.precision, window.groups)
+
+
+def _native_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
+    channels = kernel.shape[2] * window.groups
+    images = jax.ShapeDtypeStruct((len(cotangent), *window.image, channels), cotangent.dtype)
+    return jax.linear_transpose(lambda images: _native(window, images, kernel), images)(cotangent)[0]
+
+
+def _native_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
+    channels = images.shape[-1] // window.groups, cotangent.shape[-1]
+    kernel = jax.ShapeDtypeStruct((*window.kernel, *channels), images.dtype)
+    return jax.linear_transpose(lambda kernel: _native(window, images, kernel), kernel)(cotangent)[0]
+
+
+def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:
+    return _plain(images, kernel, window.strides, window.pads, window.dilation, window.precision)
+
+
+def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision) -> Array:
+    if _by_onednn(images, kernel) and min(map(min, pads)) >= 0:
+        return onednn.convolution(images, kernel, strides, pads, dilation)
+    return _xla(images, kernel, strides, pads, dilation, precision)
+
+
+def _by_onednn(*arrays: Array) -> bool:
+    return all(array.dtype == jnp.float32 and array.size for array in arrays) and onednn.available()
+
+
+def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
     """The cotangent, spread by the strides, convolved with the kernel turned by 180° and its channels exchanged."""
     turned = jnp.transpose(lax.rev(kernel, (0, 1)), (0, 1, 3, 2))
-    spans = [(size - 1) * step + 1 for size, step in zip(kernel.shape[:2], dilation, strict=True)]
+    undilated = window.dilation == (1, 1) and min(map(min, window.pads)) >= 0
+    if window.strides != (1, 1) and undilated and _by_onednn(kernel, cotangent):
+        return _between_strides(window, kernel, cotangent)
     around = []
     for axis in range(2):
-        spread = (cotangent.shape[1 + axis] - 1) * strides[axis] + 1
-        low = spans[axis] - 1 - pads[axis][0]
-        around.append((low, images.shape[1 + axis] + spans[axis] - 1 - spread - low))
-    return _native(cotangent, turned, (1, 1), tuple(around), dilation, precision, input_dilation=strides)
+        spread = (cotangent.shape[1 + axis] - 1) * window.strides[axis] + 1
+        low = window.spans[axis] - 1 - window.pads[axis][0]
+        around.append((low, window.image[axis] + window.spans[axis] - 1 - spread - low))
+    if window.strides == (1, 1):
+        return _plain(cotangent, turned, (1, 1), tuple(around), window.dilation, window.precision)
+    return _xla(cotangent, turned, (1, 1), tuple(around), window.dilation, window.precision, spread=window.strides)
 
 
-def _kernel_gradient(images, kernel, cotangent, strides, pads, dilation, precision) -> Array:
+def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     """The images convolved with the cotangent, examples in the place of channels and channels in that of examples."""
+    if window.kernel == (1, 1) and not any(map(any, window.pads)) and _by_onednn(images, cotangent):
+        down, across = window.strides
+        pixels = images[:, ::down, ::across]
+        rows = (array.reshape(-1, array.shape[-1]) for array in (pixels, cotangent))
+        return onednn.product(*rows, transposed=True)[None, None]
+    if min(images.shape[3], cotangent.shape[3]) >= MANY and min(map(min, window.pads)) >= 0 and _by_onednn(images, cotangent):
+        return onednn.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
     around = []
     for axis in range(2):
-        spread = (cotangent.shape[1 + axis] - 1) * strides[axis] + 1
-        reach = (kernel.shape[axis] - 1) * dilation[axis] + spread
-        around.append((pads[axis][0], reach - images.shape[1 + axis] - pads[axis][0]))
+        spread = (cotangent.shape[1 + axis] - 1) * window.strides[axis] + 1
+        reach = (window.kernel[axis] - 1) * window.dilation[axis] + spread
+        around.append((window.pads[axis][0], reach - images.shape[1 + axis] - window.pads[axis][0]))
     channels_first = jnp.transpose(images, (3, 1, 2, 0))
     as_kernel = jnp.transpose(cotangent, (1, 2, 0, 3))
-    gradient = _native(channels_first, as_kernel, dilation, tuple(around), strides, precision)
+    gradient = _xla(channels_first, as_kernel, window.dilation, tuple(around), window.strides, window.precision)
     return jnp.transpose(gradient, (1, 2, 0, 3))
+
+
+def _between_strides(window: _Window, kernel: Array, cotangent: Array) -> Array:
+    """The gradient by the images, the pixels at each remainder by the strides apart: the taps that reach them are every so manyth.
+
+    ``padded[s * m + r] = sum(cotangent[m - t] * kernel[r + s * t] for t)`` along each axis.
+    """
+    blocks = [-(-max(size + low, (count - 1) * stride + taps) // stride) for size, (low, _), count, stride, taps in zip(
+        window.image, window.pads, cotangent.shape[1:3], window.strides, window.kernel, strict=True)]  # fmt: skip
+    rows = [
+        jnp.stack([_at_remainder(window, kernel, cotangent, blocks, (i, j)) for j in range(window.strides[1])], 3)
+        for i in range(window.strides[0])
+    ]
+    stacked = jnp.stack(rows, 2)
+    padded = stacked.reshape(len(cotangent), blocks[0] * window.strides[0], blocks[1] * window.strides[1], kernel.shape[2])
+    (top, _), (left, _) = window.pads
+    return padded[:, top : top + window.image[0], left : left + window.image[1]]
+
+
+def _at_remainder(window: _Window, kernel: Array, cotangent: Array, blocks, remainder: tuple[int, int]) -> Array:
+    taps = kernel[remainder[0] :: window.strides[0], remainder[1] :: window.strides[1]]
+    if 0 in taps.shape:
+        return jnp.zeros((len(cotangent), *blocks, kernel.shape[2]), cotangent.dtype)
+    turned = jnp.transpose(lax.rev(taps, (0, 1)), (0, 1, 3, 2))
+    around = tuple((size - 1, count - given) for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False))
+    return _plain(cotangent, turned, (1, 1), around, (1, 1), window.precision)
