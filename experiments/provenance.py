@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 import jaxcnn
+from experiments import allocation
 from jaxcnn.backend import Backend
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -36,6 +37,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "freed_memory_kept": allocation.kept(),
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

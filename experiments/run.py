@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from experiments import allocation
 from experiments.config import RunConfig, parse
 from jaxcnn.errors import InputError, require_known
 
@@ -113,4 +114,5 @@ def _measured(
 
 
 if __name__ == "__main__":
+    allocation.keep_freed_memory()
     sys.exit(main())

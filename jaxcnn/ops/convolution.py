@@ -12,6 +12,7 @@ tens of times slower. Those of a grouped convolution are slow too: a few groups 
 GPU and TPU programs keep JAX's own.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +28,8 @@ NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), ou
 
 Pairs = tuple[tuple[int, int], ...]
 
-MANY = 32  # channels with which oneDNN's kernel gradient is the faster one
+MANY = 32  # channels, with which oneDNN's kernel gradient is the fastest one
+FEW = 100  # numbers under a kernel, with which a product of matrices is
 MOST_GROUPS = 8  # AlexNet has 2; each adds three convolutions to the program
 
 
@@ -194,13 +196,11 @@ def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Ar
 
 def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     """The images convolved with the cotangent, examples in the place of channels and channels in that of examples."""
-    if window.kernel == (1, 1) and not any(map(any, window.pads)) and _by_onednn(images, cotangent):
-        down, across = window.strides
-        pixels = images[:, ::down, ::across]
-        rows = (array.reshape(-1, array.shape[-1]) for array in (pixels, cotangent))
-        return onednn.product(*rows, transposed=True)[None, None]
-    if min(images.shape[3], cotangent.shape[3]) >= MANY and min(map(min, window.pads)) >= 0 and _by_onednn(images, cotangent):
-        return onednn.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
+    if min(map(min, window.pads)) >= 0 and _by_onednn(images, cotangent):
+        if images.shape[3] * math.prod(window.kernel) <= FEW or window.kernel == (1, 1):
+            return _from_patches(window, images, cotangent)
+        if min(images.shape[3], cotangent.shape[3]) >= MANY:
+            return onednn.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
     around = []
     for axis in range(2):
         spread = (cotangent.shape[1 + axis] - 1) * window.strides[axis] + 1
@@ -210,6 +210,20 @@ def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> A
     as_kernel = jnp.transpose(cotangent, (1, 2, 0, 3))
     gradient = _xla(channels_first, as_kernel, window.dilation, tuple(around), window.strides, window.precision)
     return jnp.transpose(gradient, (1, 2, 0, 3))
+
+
+def _from_patches(window: _Window, images: Array, cotangent: Array) -> Array:
+    """The pixels under each tap, side by side, and the cotangent as one product of matrices."""
+    padded = jnp.pad(images, ((0, 0), *window.pads, (0, 0)))
+    for axis in (2, 1):
+        step, count, stride = window.dilation[axis - 1], cotangent.shape[axis], window.strides[axis - 1]
+        starts = [tap * step for tap in range(window.kernel[axis - 1])]
+        reach = (count - 1) * stride + 1
+        under = [lax.slice_in_dim(padded, start, start + reach, stride, axis) for start in starts]
+        padded = jnp.concatenate(under, -1) if len(under) > 1 else under[0]
+    rows = (array.reshape(-1, array.shape[-1]) for array in (padded, cotangent))
+    gradient = onednn.product(*rows, transposed=True)
+    return gradient.reshape(*window.kernel, images.shape[3], cotangent.shape[3])
 
 
 def _between_strides(window: _Window, kernel: Array, cotangent: Array) -> Array:
