@@ -28,7 +28,7 @@ NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), ou
 
 Pairs = tuple[tuple[int, int], ...]
 
-MANY = 32  # channels, with which oneDNN's kernel gradient is the fastest one
+MANY = 16  # channels, with which oneDNN's kernel gradient is the fastest one
 FEW = 100  # numbers under a kernel, with which a product of matrices is
 MOST_GROUPS = 8  # AlexNet has 2; each adds three convolutions to the program
 

@@ -18,9 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 
 Pairs = tuple[tuple[int, int], ...]
+
+EXAMPLES = 16  # fewer are cut into strips
 
 _left_out: ContextVar[bool] = ContextVar("left_out", default=False)
 
@@ -57,6 +59,7 @@ def kernel_gradient(images: Array, cotangent: Array, taps: tuple[int, int], stri
     channels, and whose kernel is the cotangent, ``[H', W', 1]`` taps from N channels to D. So the matrices that are multiplied
     have a row a channel; with channels as examples they would have a row a tap, of which there are few.
     """
+    images, pads, cotangent = _in_strips(images, cotangent, taps[0], strides[0], pads, dilation[0])
     around = tuple(
         (low, (count - 1) * step + (places - 1) * stride + 1 - size - low)
         for size, count, step, places, stride, (low, _) in zip(
@@ -69,6 +72,21 @@ def kernel_gradient(images: Array, cotangent: Array, taps: tuple[int, int], stri
     roles = {"input_feature_dim": "0", "output_feature_dim": "3", "spatial_dims": ["1", "2", "4"]}
     shape = (1, *taps, images.shape[3], cotangent.shape[3])
     return _convolution(image, cotangent[..., None], roles, shape, (*dilation, 1), around, (*strides, 1))[0]
+
+
+def _in_strips(images: Array, cotangent: Array, taps: int, stride: int, pads: Pairs, dilation: int) -> tuple[Array, Pairs, Array]:
+    """Few examples as more of them, strips of rows with what the windows reach beyond: a product over 4 examples is a thin one."""
+    strips, rows = 1, cotangent.shape[1]
+    while len(images) * strips < EXAMPLES and rows % (2 * strips) == 0:
+        strips *= 2
+    if strips == 1:
+        return images, pads, cotangent
+    high = rows // strips
+    reach = (high - 1) * stride + (taps - 1) * dilation + 1
+    padded = jnp.pad(images, ((0, 0), pads[0], (0, 0), (0, 0)))
+    cut = [lax.slice_in_dim(padded, start, start + reach, axis=1) for start in range(0, rows * stride, high * stride)]
+    images = jnp.stack(cut, 1).reshape(-1, reach, *images.shape[2:])
+    return images, ((0, 0), pads[1]), cotangent.reshape(-1, high, *cotangent.shape[2:])
 
 
 def _places(sizes, taps, strides, pads, dilation) -> tuple[int, ...]:
