@@ -7,13 +7,15 @@ from typing import Any
 
 import jax
 
+from jaxcnn.ops import onednn
+
 
 @dataclass(frozen=True)
 class CompilerCounts:
     """The compiler's figures for one call on one device.
 
     Attributes:
-      flops: element by element arithmetic included, padding not; None where it gives none.
+      flops: element by element arithmetic included, padding not; None where it gives none, or calls a library that it cannot see into.
       bytes: read and written by each of its operations, so what stays in a cache counts too; None where it gives none.
     """
 
@@ -47,7 +49,8 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
     if isinstance(found, list | tuple):  # an entry a device, all of the one program
         found = found[0] if found else None
     counts = found if isinstance(found, Mapping) else {}
-    return CompilerCounts(_known(counts.get("flops")), _known(counts.get("bytes accessed")))
+    whole = onednn.CALLS not in (executable.as_text() or "")
+    return CompilerCounts(_known(counts.get("flops")) if whole else None, _known(counts.get("bytes accessed")))
 
 
 def _known(value: Any) -> float | None:

@@ -22,6 +22,7 @@ from jax import Array, lax
 
 Pairs = tuple[tuple[int, int], ...]
 
+CALLS = "__onednn$"  # the beginning of their names, as in a program's text
 EXAMPLES = 16  # fewer are cut into strips
 
 _left_out: ContextVar[bool] = ContextVar("left_out", default=False)
@@ -108,14 +109,14 @@ def _convolution(images: Array, kernel: Array, roles: dict[str, Any], shape: tup
         "dims": str(images.ndim), "feature_groups": "1", "input": image, "output": image, "window": window,
         "kernel": {"dims": "0", "filter": {"shape": _words(kernel.shape)} | roles}, "optimization_config": _PLAIN,
     }  # fmt: skip
-    return _call("__onednn$convolution", "onednn_conv_config", config, shape, images, kernel)
+    return _call("convolution", "onednn_conv_config", config, shape, images, kernel)
 
 
 def product(left: Array, right: Array, *, transposed: bool = False) -> Array:
     """``f32[M, K]``, or transposed ``f32[K, M]``, times ``f32[K, N]``."""
     config = {"transpose_a": transposed, "transpose_b": False, "optimization_config": _PLAIN}
     shape = (left.shape[1 if transposed else 0], right.shape[1])
-    return _call("__onednn$matmul", "onednn_matmul_config", config, shape, left, right)
+    return _call("matmul", "onednn_matmul_config", config, shape, left, right)
 
 
 _PLAIN = {"bias_broadcast": False, "user_scratchpad": False, "weights_prepacked": False}
@@ -127,7 +128,7 @@ def _words(numbers) -> list[str]:
 
 def _call(target: str, name: str, config: dict[str, Any], shape: tuple[int, ...], *operands: Array) -> Array:
     call = jax.ffi.ffi_call(
-        target,
+        CALLS + target,
         jax.ShapeDtypeStruct(shape, jnp.float32),
         vmap_method="sequential",
         custom_call_api_version=2,
