@@ -25,4 +25,5 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library
         return
-    _kept = all([mallopt(number, value) for number, value in SETTINGS.values()])
+    answers = [mallopt(number, value) for number, value in SETTINGS.values()]
+    _kept = all(answers)

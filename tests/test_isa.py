@@ -81,7 +81,10 @@ def test_the_flag_is_there_for_the_process_alone(monkeypatch):
     monkeypatch.setattr(isa, "_cpu_flags", lambda: {"avx"})
     (case,) = isa.cases(RunConfig(), CPU)
     assert isa.measure(case, None).metrics == {"step_time": 1.0, "flops_per_step": 8}
-    assert seen == {"XLA_FLAGS": "--a=1 --xla_cpu_max_isa=AVX"} and isa.os.environ["XLA_FLAGS"] == "--a=1"
+    assert (
+        seen == {"XLA_FLAGS": "--a=1 --xla_cpu_max_isa=AVX", "ONEDNN_MAX_CPU_ISA": "AVX"}
+        and isa.os.environ["XLA_FLAGS"] == "--a=1"
+    )
 
 
 @pytest.mark.slow

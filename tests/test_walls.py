@@ -16,7 +16,7 @@ ALLOWED = {
     "jaxcnn.weights": set(),
     "jaxcnn.quantize": set(),
     "jaxcnn.training": set(),
-    "jaxcnn.parallel": {"jaxcnn.training"},
+    "jaxcnn.parallel": {"jaxcnn.ops", "jaxcnn.training"},
     "experiments": {
         "jaxcnn",
         "jaxcnn.models",

@@ -160,5 +160,7 @@ def _kind(layer: Any) -> str:
         return f"{name} {layer.window}×{layer.window} /{layer.strides or layer.window}"
     if isinstance(layer, Dropout):
         return f"dropout {layer.rate:g}"
-    names = {nnx.Linear: "dense", BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
+    if isinstance(layer, nnx.Linear):
+        return "dense"
+    names = {BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
     return names.get(type(layer), type(layer).__name__)

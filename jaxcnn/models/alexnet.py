@@ -3,7 +3,7 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, LocalResponseNorm, MaxPool, flat_size, flatten
+from jaxcnn.models.layers import Conv, Dropout, Linear, LocalResponseNorm, MaxPool, flat_size, flatten
 
 normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones
 
@@ -43,10 +43,10 @@ class AlexNet(nnx.Module):
         self.conv5 = conv(384, 256, 3, groups=2, bias=ones)
         self.pool5 = MaxPool(3, 2)
         self.dropout6 = Dropout(0.5, rngs=rngs)
-        self.dense6 = nnx.Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.dense6 = Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
         self.dropout7 = Dropout(0.5, rngs=rngs)
-        self.dense7 = nnx.Linear(4096, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
-        self.out = nnx.Linear(4096, num_classes, kernel_init=normal, rngs=rngs)
+        self.dense7 = Linear(4096, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.out = Linear(4096, num_classes, kernel_init=normal, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
         x = self.pool1(self.norm1(nnx.relu(self.conv1(images))))

@@ -5,7 +5,7 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import BatchNorm, ConvReLU, Dropout, flat_size, flatten, he_normal
+from jaxcnn.models.layers import BatchNorm, ConvReLU, Dropout, Linear, flat_size, flatten, he_normal
 from jaxcnn.models.plan import chain
 
 
@@ -30,13 +30,13 @@ class CatsVsDogs(nnx.Module):
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         self.convolve, _ = chain(self.PLAN, input_shape[2], partial(ConvReLU, rngs=rngs))
-        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 2048, kernel_init=he_normal, rngs=rngs)
+        self.dense1 = Linear(flat_size(self.convolve, input_shape), 2048, kernel_init=he_normal, rngs=rngs)
         self.dropout1 = Dropout(0.5, rngs=rngs)
         self.norm1 = BatchNorm(2048, epsilon=1e-3, rngs=rngs)
-        self.dense2 = nnx.Linear(2048, 2048, kernel_init=he_normal, rngs=rngs)
+        self.dense2 = Linear(2048, 2048, kernel_init=he_normal, rngs=rngs)
         self.dropout2 = Dropout(0.4, rngs=rngs)
         self.norm2 = BatchNorm(2048, epsilon=1e-3, rngs=rngs)
-        self.out = nnx.Linear(2048, 1 if num_classes == 2 else num_classes, rngs=rngs)
+        self.out = Linear(2048, 1 if num_classes == 2 else num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         x = flatten(self.convolve(images))

@@ -11,6 +11,7 @@ from jaxcnn.models.layers import (
     ConvReLU,
     Dropout,
     GlobalAvgPool,
+    Linear,
     LocalResponseNorm,
     MaxPool,
     feature_map,
@@ -57,7 +58,7 @@ class GoogLeNet(nnx.Module):
         self.pool4 = MaxPool(3, 2, "CEIL")
         self.pool5 = GlobalAvgPool()
         self.dropout = Dropout(0.4, rngs=rngs)
-        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+        self.out = Linear(channels, num_classes, rngs=rngs)
         self.deterministic = False  # set by `nnx.Module.eval`
         self.auxiliary = auxiliary
         if auxiliary:
@@ -102,9 +103,9 @@ class AuxiliaryHead(nnx.Module):
         self.pool = AvgPool(5, 3)
         self.conv = ConvReLU(input_shape[2], 128, 1, rngs=rngs)
         features = flat_size(lambda x: self.conv(self.pool(x)), input_shape)
-        self.dense = nnx.Linear(features, 1024, kernel_init=he_normal, rngs=rngs)
+        self.dense = Linear(features, 1024, kernel_init=he_normal, rngs=rngs)
         self.dropout = Dropout(0.7, rngs=rngs)
-        self.out = nnx.Linear(1024, num_classes, rngs=rngs)
+        self.out = Linear(1024, num_classes, rngs=rngs)
 
     def __call__(self, x: Array) -> Array:
         x = nnx.relu(self.dense(flatten(self.conv(self.pool(x)))))

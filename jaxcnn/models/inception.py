@@ -5,7 +5,7 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool
+from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool, Linear
 from jaxcnn.models.plan import chain
 
 # Inception-v4, Szegedy et al. 2017, figures 3 to 9: a line a branch.
@@ -58,7 +58,7 @@ class InceptionV4(nnx.Module):
         self.blocks = nnx.Sequential(*layers)
         self.pool = GlobalAvgPool()
         self.dropout = Dropout(0.2, rngs=rngs)
-        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+        self.out = Linear(channels, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         return self.out(self.dropout(self.pool(self.blocks(images))))
@@ -98,7 +98,7 @@ class InceptionResNetV2(nnx.Module):
         )  # fmt: skip
         self.pool = GlobalAvgPool()
         self.dropout = Dropout(0.2, rngs=rngs)
-        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+        self.out = Linear(channels, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         return self.out(self.dropout(self.pool(self.blocks(images))))

@@ -58,6 +58,13 @@ class Conv(nnx.Conv):
         return images if bias is None else ops.add_bias(images, bias)
 
 
+class Linear(nnx.Linear):
+    """`nnx.Linear`, fast on every platform; the arguments are the same."""
+
+    def __init__(self, inputs: int, outputs: int, **options):
+        super().__init__(inputs, outputs, dot_general=ops.dot_general, **options)
+
+
 class BatchNorm(nnx.BatchNorm):
     """`nnx.BatchNorm` over the last axis, fast on every platform.
 
@@ -88,7 +95,11 @@ class ConvReLU(nnx.Module):
         self.conv = Conv(inputs, outputs, kernel, strides, padding, kernel_init=he_normal, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
-        return nnx.relu(self.conv(images))
+        conv = self.conv
+        if not isinstance(conv, Conv):  # watched, or in integers
+            return nnx.relu(conv(images))
+        images, kernel, bias = conv.promote_dtype((images, conv.kernel[...], conv.bias[...]), dtype=conv.dtype)
+        return ops.conv_relu(images, kernel, bias, _pair(conv.strides), conv.padding)
 
 
 class ConvNorm(nnx.Module):

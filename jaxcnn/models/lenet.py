@@ -6,7 +6,7 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn import ops
-from jaxcnn.models.layers import AvgPool, Conv, flat_size, flatten
+from jaxcnn.models.layers import AvgPool, Conv, Linear, flat_size, flatten
 
 
 class LeNet5(nnx.Module):
@@ -31,11 +31,11 @@ class LeNet5(nnx.Module):
         self.c3 = Conv(6, 16, 5, padding="VALID", rngs=rngs)
         self.s4 = AvgPool()
         self.c5 = Conv(16, 120, 5, padding="VALID", rngs=rngs)
-        self.f6 = nnx.Linear(flat_size(self.convolve, input_shape), 84, rngs=rngs)
+        self.f6 = Linear(flat_size(self.convolve, input_shape), 84, rngs=rngs)
         self.out = self.output(num_classes, rngs)
 
     def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
-        return nnx.Linear(84, num_classes, rngs=rngs)
+        return Linear(84, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
         x = self.s2(nnx.tanh(self.c1(images)))
@@ -87,9 +87,9 @@ class LeNetLike(nnx.Module):
         self.pool1 = AvgPool()
         self.conv2 = Conv(6, 16, 3, padding="VALID", rngs=rngs)
         self.pool2 = AvgPool()
-        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 120, rngs=rngs)
-        self.dense2 = nnx.Linear(120, 84, rngs=rngs)
-        self.out = nnx.Linear(84, num_classes, rngs=rngs)
+        self.dense1 = Linear(flat_size(self.convolve, input_shape), 120, rngs=rngs)
+        self.dense2 = Linear(120, 84, rngs=rngs)
+        self.out = Linear(84, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
         x = self.pool1(nnx.relu(self.conv1(images)))

@@ -5,7 +5,7 @@ import math
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Dropout, flatten
+from jaxcnn.models.layers import Dropout, Linear, flatten
 
 
 class LogisticRegression(nnx.Module):
@@ -18,7 +18,7 @@ class LogisticRegression(nnx.Module):
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
-        self.out = nnx.Linear(math.prod(input_shape), num_classes, rngs=rngs)
+        self.out = Linear(math.prod(input_shape), num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         return self.out(flatten(images))
@@ -36,9 +36,9 @@ class MLP(nnx.Module):
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, width: int, rngs: nnx.Rngs):
-        self.hidden1 = nnx.Linear(math.prod(input_shape), width, rngs=rngs)
-        self.hidden2 = nnx.Linear(width, width, rngs=rngs)
-        self.out = nnx.Linear(width, num_classes, rngs=rngs)
+        self.hidden1 = Linear(math.prod(input_shape), width, rngs=rngs)
+        self.hidden2 = Linear(width, width, rngs=rngs)
+        self.out = Linear(width, num_classes, rngs=rngs)
         self.dropout1 = Dropout(0.2, rngs=rngs)
         self.dropout2 = Dropout(0.2, rngs=rngs)
 

@@ -3,7 +3,7 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, MaxPool, flat_size, flatten
+from jaxcnn.models.layers import Conv, Dropout, Linear, MaxPool, flat_size, flatten
 
 
 class MnistCNN(nnx.Module):
@@ -24,8 +24,8 @@ class MnistCNN(nnx.Module):
         self.pool1 = MaxPool()
         self.conv2 = Conv(32, 64, 3, padding="VALID", rngs=rngs)
         self.pool2 = MaxPool()
-        self.dense = nnx.Linear(flat_size(self.convolve, input_shape), 128, rngs=rngs)
-        self.out = nnx.Linear(128, num_classes, rngs=rngs)
+        self.dense = Linear(flat_size(self.convolve, input_shape), 128, rngs=rngs)
+        self.out = Linear(128, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
         x = self.pool1(nnx.relu(self.conv1(images)))
@@ -53,9 +53,9 @@ class DeepMnist(nnx.Module):
         self.pool1 = MaxPool()
         self.conv2 = Conv(32, 64, 5, rngs=rngs)
         self.pool2 = MaxPool()
-        self.dense = nnx.Linear(flat_size(self.convolve, input_shape), 1024, rngs=rngs)
+        self.dense = Linear(flat_size(self.convolve, input_shape), 1024, rngs=rngs)
         self.dropout = Dropout(0.5, rngs=rngs)
-        self.out = nnx.Linear(1024, num_classes, rngs=rngs)
+        self.out = Linear(1024, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
         x = self.pool1(nnx.relu(self.conv1(images)))

@@ -3,7 +3,7 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, MaxPool
+from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, Linear, MaxPool
 
 
 class BasicBlock(nnx.Module):
@@ -84,7 +84,7 @@ class ResNet(nnx.Module):
                 channels = width * block.expansion
         self.blocks = nnx.Sequential(*blocks)
         self.pool5 = GlobalAvgPool()
-        self.out = nnx.Linear(channels, num_classes, rngs=rngs)
+        self.out = Linear(channels, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         x = self.conv1(images)

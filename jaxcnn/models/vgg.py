@@ -5,7 +5,7 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import ConvReLU, Dropout, flat_size, flatten, he_normal
+from jaxcnn.models.layers import ConvReLU, Dropout, Linear, flat_size, flatten, he_normal
 from jaxcnn.models.plan import chain
 
 # Simonyan & Zisserman 2015, table 1, columns A, D and E.
@@ -24,11 +24,11 @@ class VGG(nnx.Module):
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, rngs: nnx.Rngs):
         self.convolve, _ = chain(PLANS[depth], input_shape[2], partial(ConvReLU, rngs=rngs))
-        self.dense1 = nnx.Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=he_normal, rngs=rngs)
+        self.dense1 = Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=he_normal, rngs=rngs)
         self.dropout1 = Dropout(0.5, rngs=rngs)
-        self.dense2 = nnx.Linear(4096, 4096, kernel_init=he_normal, rngs=rngs)
+        self.dense2 = Linear(4096, 4096, kernel_init=he_normal, rngs=rngs)
         self.dropout2 = Dropout(0.5, rngs=rngs)
-        self.out = nnx.Linear(4096, num_classes, rngs=rngs)
+        self.out = Linear(4096, num_classes, rngs=rngs)
 
     def __call__(self, images: Array) -> Array:
         x = self.dropout1(nnx.relu(self.dense1(flatten(self.convolve(images)))))

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.ops import onednn
+from jaxcnn.ops.channels import channel_sums
 from jaxcnn.ops.stored import stored
 
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
@@ -63,12 +64,33 @@ def conv_general_dilated(
         return lax.conv_general_dilated(
             images, kernel, strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, **options
         )
+    window = _window(images, kernel, strides, padding, dilation, feature_group_count, options.get("precision"))
+    return _convolved(stored(images), kernel, window)
+
+
+def conv_relu(
+    images: Array, kernel: Array, bias: Array, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]]
+) -> Array:
+    """``relu(conv(images, kernel) + bias)``, which oneDNN computes in one pass.
+
+    Args:
+      images: ``[N, H, W, C]``.
+      kernel, bias: ``[h, w, C, D]`` and ``[D]``.
+      window_strides, padding: as of `conv_general_dilated`.
+
+    Returns:
+      ``[N, H', W', D]``. The gradient of a zero is zero.
+    """
+    window = _window(images, kernel, tuple(window_strides), padding, (1, 1), 1, None)
+    return _rectified(stored(images), kernel, bias, window)
+
+
+def _window(images: Array, kernel: Array, strides, padding, dilation, groups: int, precision: lax.PrecisionLike) -> "_Window":
     if isinstance(padding, str):
         spans = [(size - 1) * step + 1 for size, step in zip(kernel.shape[:2], dilation, strict=True)]
         padding = lax.padtype_to_pads(images.shape[1:3], spans, strides, padding)
     pads = tuple((int(low), int(high)) for low, high in padding)
-    window = _Window(strides, pads, dilation, images.shape[1:3], kernel.shape[:2], feature_group_count, options.get("precision"))
-    return _convolved(stored(images), kernel, window)
+    return _Window(strides, pads, dilation, images.shape[1:3], kernel.shape[:2], groups, precision)
 
 
 @dataclass(frozen=True)
@@ -130,6 +152,34 @@ _image_gradient.defvjp(_saving(_image_gradient), _image_gradient_backward)
 _kernel_gradient.defvjp(_saving(_kernel_gradient), _kernel_gradient_backward)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _rectified(images: Array, kernel: Array, bias: Array, window: _Window) -> Array:
+    def rectified(convolve: Callable) -> Callable:
+        return lambda images, kernel, bias: jnp.maximum(convolve(window, images, kernel) + bias, 0)
+
+    def fast(images, kernel, bias):
+        if _by_onednn(images, kernel, bias) and onednn.takes(images, kernel, window.pads, window.dilation):
+            return onednn.convolution(images, kernel, window.strides, window.pads, window.dilation, bias)
+        return rectified(_fast_convolution)(images, kernel, bias)
+
+    return lax.platform_dependent(images, kernel, bias, cpu=fast, default=rectified(_native))
+
+
+def _rectified_forward(images, kernel, bias, window):
+    rectified = _rectified(images, kernel, bias, window)
+    return rectified, (images, kernel, bias, rectified)
+
+
+def _rectified_backward(window, saved, cotangent):
+    images, kernel, bias, rectified = saved
+    cotangent = stored(jnp.where(rectified > 0, cotangent, 0))
+    gradients = _image_gradient(kernel, cotangent, window), _kernel_gradient(images, cotangent, window)
+    return *gradients, channel_sums(cotangent).astype(bias.dtype)
+
+
+_rectified.defvjp(_rectified_forward, _rectified_backward)
+
+
 def _by_platform(fast: Callable, native: Callable, window: _Window, *arrays: Array) -> Array:
     return lax.platform_dependent(*arrays, cpu=partial(_in_groups, fast, window), default=partial(native, window))
 
@@ -169,7 +219,7 @@ def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:
 
 
 def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision) -> Array:
-    if _by_onednn(images, kernel) and min(map(min, pads)) >= 0:
+    if _by_onednn(images, kernel) and onednn.takes(images, kernel, pads, dilation):
         return onednn.convolution(images, kernel, strides, pads, dilation)
     return _xla(images, kernel, strides, pads, dilation, precision)
 
@@ -222,7 +272,7 @@ def _from_patches(window: _Window, images: Array, cotangent: Array) -> Array:
         under = [lax.slice_in_dim(padded, start, start + reach, stride, axis) for start in starts]
         padded = jnp.concatenate(under, -1) if len(under) > 1 else under[0]
     rows = (array.reshape(-1, array.shape[-1]) for array in (padded, cotangent))
-    gradient = onednn.product(*rows, transposed=True)
+    gradient = onednn.product(*rows, transposed=(True, False))
     return gradient.reshape(*window.kernel, images.shape[3], cotangent.shape[3])
 
 
@@ -248,5 +298,7 @@ def _at_remainder(window: _Window, kernel: Array, cotangent: Array, blocks, rema
     if 0 in taps.shape:
         return jnp.zeros((len(cotangent), *blocks, kernel.shape[2]), cotangent.dtype)
     turned = jnp.transpose(lax.rev(taps, (0, 1)), (0, 1, 3, 2))
-    around = tuple((size - 1, count - given) for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False))
+    around = tuple(
+        (size - 1, count - given) for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False)
+    )
     return _plain(cotangent, turned, (1, 1), around, (1, 1), window.precision)

@@ -43,14 +43,22 @@ def available() -> bool:
     return not _left_out.get() and _works()
 
 
-def convolution(images: Array, kernel: Array, strides: tuple[int, int], pads: Pairs, dilation: tuple[int, int]) -> Array:
-    """``f32[N, H, W, C]`` with ``f32[h, w, C, D]`` to ``f32[N, H', W', D]``; no side is padded by less than nothing.
+def takes(images: Array, kernel: Array, pads: Pairs, dilation: tuple[int, int]) -> bool:
+    """Whether no side is padded by less than nothing, and the kernel fits into the images."""
+    sides = zip(images.shape[1:3], kernel.shape[:2], pads, dilation, strict=True)
+    return min(map(min, pads)) >= 0 and all(size + sum(pad) > (count - 1) * step for size, count, pad, step in sides)
 
-    Reverse mode is the caller's to define; under `jax.vmap` one is computed after the other.
+
+def convolution(
+    images: Array, kernel: Array, strides: tuple[int, int], pads: Pairs, dilation: tuple[int, int], bias: Array | None = None
+) -> Array:
+    """``f32[N, H, W, C]`` with ``f32[h, w, C, D]`` to ``f32[N, H', W', D]``; with a bias ``f32[D]``, plus that and its negatives zero.
+
+    Only of what it `takes`. Reverse mode is the caller's to define; under `jax.vmap` one is computed after the other.
     """
     taps = {"input_feature_dim": "2", "output_feature_dim": "3", "spatial_dims": ["0", "1"]}
     shape = _places(images.shape[1:3], kernel.shape[:2], strides, pads, dilation)
-    return _convolution(images, kernel, taps, (len(images), *shape, kernel.shape[3]), strides, pads, dilation)
+    return _convolution(images, kernel, taps, (len(images), *shape, kernel.shape[3]), strides, pads, dilation, bias)
 
 
 def kernel_gradient(images: Array, cotangent: Array, taps: tuple[int, int], strides, pads: Pairs, dilation) -> Array:
@@ -97,7 +105,16 @@ def _places(sizes, taps, strides, pads, dilation) -> tuple[int, ...]:
     )
 
 
-def _convolution(images: Array, kernel: Array, roles: dict[str, Any], shape: tuple[int, ...], strides, pads, dilation) -> Array:
+def _convolution(
+    images: Array,
+    kernel: Array,
+    roles: dict[str, Any],
+    shape: tuple[int, ...],
+    strides,
+    pads,
+    dilation,
+    bias: Array | None = None,
+) -> Array:
     """Images ``[N, …, C]``; which axis of the kernel is which say the roles."""
     spatial = _words(range(1, images.ndim - 1))
     image = {"data": {"batch_dim": "0", "feature_dim": str(images.ndim - 1), "spatial_dims": spatial}, "dims": "0"}
@@ -109,13 +126,16 @@ def _convolution(images: Array, kernel: Array, roles: dict[str, Any], shape: tup
         "dims": str(images.ndim), "feature_groups": "1", "input": image, "output": image, "window": window,
         "kernel": {"dims": "0", "filter": {"shape": _words(kernel.shape)} | roles}, "optimization_config": _PLAIN,
     }  # fmt: skip
-    return _call("convolution", "onednn_conv_config", config, shape, images, kernel)
+    if bias is None:
+        return _call("convolution", "onednn_conv_config", config, shape, images, kernel)
+    config |= {"fusions": {"alpha": [], "ops": ["BIAS", "RELU"]}, "optimization_config": _PLAIN | {"bias_broadcast": True}}
+    return _call("convolution", "onednn_conv_config", config, shape, images, kernel, bias)
 
 
-def product(left: Array, right: Array, *, transposed: bool = False) -> Array:
-    """``f32[M, K]``, or transposed ``f32[K, M]``, times ``f32[K, N]``."""
-    config = {"transpose_a": transposed, "transpose_b": False, "optimization_config": _PLAIN}
-    shape = (left.shape[1 if transposed else 0], right.shape[1])
+def product(left: Array, right: Array, *, transposed: tuple[bool, bool] = (False, False)) -> Array:
+    """``f32[M, K]``, or transposed ``f32[K, M]``, times ``f32[K, N]``, or transposed ``f32[N, K]``."""
+    config = {"transpose_a": transposed[0], "transpose_b": transposed[1], "optimization_config": _PLAIN}
+    shape = (left.shape[1 if transposed[0] else 0], right.shape[0 if transposed[1] else 1])
     return _call("matmul", "onednn_matmul_config", config, shape, left, right)
 
 
@@ -145,16 +165,17 @@ def _works() -> bool:
     except RuntimeError:  # the process has other platforms alone
         return False
     images = np.arange(2 * 5 * 6 * 3, dtype=np.float32).reshape(2, 5, 6, 3)
-    kernel = np.arange(2 * 3 * 3 * 4, dtype=np.float32).reshape(2, 3, 3, 4)
+    kernel = np.arange(2 * 3 * 3 * 4, dtype=np.float32).reshape(2, 3, 3, 4) - 30
+    bias = np.arange(4, dtype=np.float32)
     strides, pads, dilation = (2, 1), ((1, 0), (2, 1)), (1, 2)
 
     def tried(images, kernel):
-        return convolution(images, kernel, strides, pads, dilation), product(images[0, 0], kernel[0, 0])
+        return convolution(images, kernel, strides, pads, dilation, bias), product(images[0, 0], kernel[0, 0])
 
     def known(images, kernel):
         numbers = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
         folded = jax.lax.conv_general_dilated(images, kernel, strides, pads, None, dilation, numbers)
-        return folded, images[0, 0] @ kernel[0, 0]
+        return jnp.maximum(folded + bias, 0), images[0, 0] @ kernel[0, 0]
 
     try:
         with jax.default_device(device), jax.ensure_compile_time_eval():
