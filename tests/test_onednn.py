@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxcnn import models, ops, parallel, training
 from jaxcnn.ops import dense, onednn
@@ -179,6 +180,29 @@ def test_programs_over_several_devices_and_whatever_asks_for_it_leave_it_out():
     with onednn.left_out():
         assert not onednn.available() and onednn.CALLS not in lowered(convolved, *arguments)
     assert onednn.CALLS in lowered(lambda *pair: convolved(*pair), *arguments)
+
+
+@needed
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
+@pytest.mark.parametrize("way", ["explicit", "checked", "unchecked", "automatic"])
+def test_images_on_two_devices(way):
+    """However they were divided: left out where their type says so; where nobody can see it, right all the same."""
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Explicit if way == "explicit" else AxisType.Auto,))
+    images, kernel = drawn((4, 6, 6, 16), (3, 3, 16, 17))
+
+    def convolved(images, kernel):
+        return ops.conv_general_dilated(jnp.tanh(images), kernel, (1, 1), "SAME", dimension_numbers=NHWC)
+
+    function, expected = convolved, convolved(images, kernel)
+    if way.endswith("checked"):
+        specs = {"in_specs": (PartitionSpec("data"), PartitionSpec()), "out_specs": PartitionSpec("data")}
+        function = jax.shard_map(convolved, mesh=mesh, **specs, check_vma=way == "checked")
+    else:
+        images = jax.device_put(images, NamedSharding(mesh, PartitionSpec("data")))
+        kernel = jax.device_put(kernel, NamedSharding(mesh, PartitionSpec()))
+    compiled = jax.jit(function).lower(images, kernel).compile()
+    np.testing.assert_allclose(compiled(images, kernel), expected, rtol=1e-5, atol=1e-5)
+    assert (onednn.CALLS in compiled.as_text()) == (way in ("unchecked", "automatic"))
 
 
 def test_where_it_is_not_there_the_numbers_are_the_same(monkeypatch):

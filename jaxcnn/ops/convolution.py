@@ -23,7 +23,7 @@ from jax import Array, lax
 
 from jaxcnn.ops import onednn
 from jaxcnn.ops.channels import channel_sums
-from jaxcnn.ops.stored import stored
+from jaxcnn.ops.stored import divided, stored
 
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
 
@@ -225,7 +225,7 @@ def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precisi
 
 
 def _by_onednn(*arrays: Array) -> bool:
-    return all(array.dtype == jnp.float32 and array.size for array in arrays) and onednn.available()
+    return all(array.dtype == jnp.float32 and array.size and not divided(array) for array in arrays) and onednn.available()
 
 
 def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:

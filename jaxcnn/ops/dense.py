@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.ops import onednn
+from jaxcnn.ops.stored import divided
 
 LARGE = 2**19  # numbers in a kernel: XLA:CPU's own product, one with what feeds it, is as fast for fewer
 
@@ -22,7 +23,7 @@ def dot_general(inputs: Array, kernel: Array, dimension_numbers, **options) -> A
     plain = kernel.ndim == 2 and dimension_numbers == (((inputs.ndim - 1,), (0,)), ((), ()))
     single = inputs.dtype == kernel.dtype == jnp.float32 and inputs.size and kernel.size >= LARGE
     asked = {name for name, value in options.items() if value is not None} - {"precision"}
-    if not (plain and single) or asked:
+    if not (plain and single) or asked or divided(inputs) or divided(kernel):
         return lax.dot_general(inputs, kernel, dimension_numbers, **options)
     rows = _product(inputs.reshape(-1, inputs.shape[-1]), kernel, (False, False), options.get("precision"))
     return rows.reshape(*inputs.shape[:-1], kernel.shape[1])

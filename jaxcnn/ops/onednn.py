@@ -161,7 +161,7 @@ def _call(target: str, name: str, config: dict[str, Any], shape: tuple[int, ...]
 def _works() -> bool:
     """Whether this jaxlib runs the calls and gives what they should, on numbers that are exact."""
     try:
-        device = jax.devices("cpu")[0]
+        device = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # the process has other platforms alone
         return False
     images = np.arange(2 * 5 * 6 * 3, dtype=np.float32).reshape(2, 5, 6, 3)

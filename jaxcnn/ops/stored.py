@@ -16,8 +16,14 @@ def stored(array: Array) -> Array:
     return lax.platform_dependent(array, cpu=_kept, default=lambda array: array)
 
 
+def divided(array: Array) -> bool:
+    """Whether its type says that each device has another part: JAX's explicit sharding, or `jax.shard_map` that checks what varies."""
+    kind = jax.typeof(array)
+    return any(kind.sharding.spec) or bool(kind.manual_axis_type.varying)
+
+
 def _kept(array: Array) -> Array:
-    if not array.size or not jnp.issubdtype(array.dtype, jnp.floating):
+    if not array.size or not jnp.issubdtype(array.dtype, jnp.floating) or divided(array):
         return array
 
     def unchanged(carry):
