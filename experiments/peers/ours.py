@@ -5,7 +5,6 @@ from functools import cached_property
 import jax
 import numpy as np
 
-from experiments import allocation
 from experiments.measure.flops import bytes_once, model_flops
 from experiments.peers.layers import Dropout, Task
 from jaxcnn import backend, models, parallel, training, weights
@@ -23,7 +22,6 @@ class Ours:
     """
 
     def __init__(self, task: Task):
-        allocation.keep_freed_memory()  # as our command line does
         device = backend.select("cpu").devices[:1]
         self.task, self.strategy = task, parallel.strategy("jit", device)
         model = models.build(task.model, num_classes=task.classes, input_shape=task.images.shape[1:])
