@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from experiments import allocation
-
 PAGES = """
 import resource
 import numpy as np
