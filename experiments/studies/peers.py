@@ -50,7 +50,7 @@ CASES: tuple[tuple[str, int, int | None], ...] = (
     ("resnet18_cifar", 64, None),
     ("darknet19", 8, 128),
 )
-QUICK = CASES[:2]
+QUICK = CASES[:1]
 QUICK_PEERS = tuple(peer for peer in PEERS if "compiled" not in peer)  # torch.compile takes a minute
 ROUNDS = {"quick": 7, "full": 11}
 SAMPLE = {"quick": 0.1, "full": 0.3}  # seconds
