@@ -163,7 +163,7 @@ def test_the_geometric_mean_and_the_worst_are_told():
 
 def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
     monkeypatch.setattr(peers, "missing", lambda peer: list(PEERS[peer]))
-    (case, _) = peers.cases(RunConfig(), CPU)
+    (case,) = peers.cases(RunConfig(), CPU)
     assert case.settings["peers"] == ["ours", "flax"]
     (remark,) = peers._remarks(RunConfig())
     assert remark.startswith("not installed: keras, tensorflow, torch; pip install -e '.[peers]'")
