@@ -22,6 +22,8 @@ def describe(backend: Backend) -> dict[str, Any]:
     """The provenance that all studies share."""
     import jax
 
+    from jaxcnn.ops import native
+
     return {
         "platform": backend.platform,
         "accelerator": accelerator(backend),
@@ -38,6 +40,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "freed_memory_kept": allocation.kept(),
+        "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -7,7 +7,6 @@ decision held, and turns on the persistent compilation cache.
 import importlib.util
 import os
 import re
-import warnings
 from dataclasses import dataclass
 
 import jax
@@ -142,8 +141,7 @@ def _seen() -> str:
 
 
 def _enable_compilation_cache() -> None:
-    """Each program that is compiled is kept, but for those that call oneDNN, which XLA cannot write down."""
-    warnings.filterwarnings("ignore", "Error writing persistent compilation cache entry", UserWarning)
+    """Each program that is compiled is kept."""
     if not jax.config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("jaxcnn") / "xla"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

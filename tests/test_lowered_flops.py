@@ -9,7 +9,7 @@ import pytest
 
 from experiments.measure.flops import model_flops
 from jaxcnn import models, training
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 
 FUNCTION = re.compile(r"func\.func (?:public |private )?@(\S+?)\(.*?\n  }", re.DOTALL)
 DOT = re.compile(r"dot_general.*contracting_dims = \[([\d, ]*)\] x.* : \(tensor<([\dx]+)xf32>, .*-> tensor<([\dx]+)xf32>")
@@ -43,7 +43,7 @@ def test_the_program_lowered_for_a_platform_has_as_many(name, side, platform):
     model = models.build(name, input_shape=shape, num_classes=10)
     state, step = training.create(model, optax.sgd(0.1))
     batch = {"image": jax.ShapeDtypeStruct((4, *shape), "float32"), "label": jax.ShapeDtypeStruct((4,), "int32")}
-    with onednn.left_out():  # into whose calls the text does not look
+    with native.left_out():  # into whose calls the text does not look
         text = jax.jit(step).trace(state, batch).lower(lowering_platforms=(platform,)).as_text()
     assert ("batch_group_count = 2" in text) == (name == "alexnet" and platform != "cpu")
     assert lowered_flops(text) == model_flops(step, state, batch)

@@ -9,7 +9,7 @@ from flax import nnx
 from jaxcnn import models, ops
 from jaxcnn.errors import InputError
 from jaxcnn.models.layers import Conv
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 from jaxcnn.quantize import Int8Conv, Int8Linear, products, quantize, quantized_layers
 from jaxcnn.quantize.layers import can_be_integers
 from jaxcnn.quantize.products import Window
@@ -68,7 +68,7 @@ def test_what_each_platform_is_given(platform, multiplies, convolves):
         return products.convolve(images, kernel, Window(), 1, ops.conv_general_dilated)
 
     shapes = (jax.ShapeDtypeStruct(shape, jnp.int8) for shape in ((2, 9, 11, 4), (3, 2, 4, 8)))
-    with onednn.left_out():
+    with native.left_out():
         text = jax.export.export(jax.jit(convolved), platforms=[platform])(*shapes).mlir_module()
     assert multiplies in text and ("stablehlo.convolution" in text) == convolves
 

@@ -13,7 +13,7 @@ from experiments.records import Record
 TIMES = ("step_time", "call_time")
 _PLACE = ("simulated", "platform", "accelerator", "device_count", "machine")  # the first that differs says how far apart
 _ORIGIN = (
-    *_PLACE, "host_cores", "python", "source", "xla_flags", "freed_memory_kept", "matmul_precision", "precision", "compiler_options", "pipeline",
+    *_PLACE, "host_cores", "python", "source", "xla_flags", "freed_memory_kept", "cpu_kernels", "matmul_precision", "precision", "compiler_options", "pipeline",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
     if isinstance(found, list | tuple):  # an entry a device, all of the one program
         found = found[0] if found else None
     counts = found if isinstance(found, Mapping) else {}
-    whole = onednn.CALLS not in (executable.as_text() or "")
+    whole = native.CALLS not in (executable.as_text() or "")
     return CompilerCounts(_known(counts.get("flops")) if whole else None, _known(counts.get("bytes accessed")))
 
 

@@ -20,7 +20,7 @@ from experiments.preflight.outcome import Outcome, Question, gigabytes, refusal
 from experiments.preflight.program import Program, placed, program, share
 from experiments.preflight.targets import Target
 from jaxcnn.errors import InputError
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 
 # Without these libtpu looks for its machine on the network, and prints warnings that mean nothing where there is no TPU.
 QUIET = {
@@ -112,7 +112,7 @@ def _lowered(question: Question, found: Program, known: dict[str, Any]) -> Outco
     devices = tuple(jax.devices()[: question.target.devices])
     step, state, batch = placed(found, question.asked.strategy, devices)
     step = jax.jit(step) if question.asked.strategy == "pmap" else step  # what is exported has to come from `jit`
-    with onednn.left_out():  # what is exported may run under another jaxlib
+    with native.left_out():  # what is exported may run under another jaxlib
         jax.export.export(step, platforms=EXPORTED)(state, batch)
     return Outcome("lowered", seconds=time.perf_counter() - began, **known)
 

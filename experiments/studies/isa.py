@@ -1,9 +1,9 @@
 """What the processor's instruction set is worth (C13): the same step, compiled for SSE4.2, AVX, AVX2 and AVX-512.
 
 XLA:CPU reads the limit from XLA_FLAGS alone, when it starts (seen with jax 0.10.2 and 0.12.0: as a compiler option of one
-program it is accepted and changes nothing), so each set has a process of its own. oneDNN is told the limit too, but other
-libraries that XLA gives matrix products and convolutions to choose their instructions when they run. So two steps are timed:
-the network's, as a user has it, and one without products, whose every loop XLA compiles.
+program it is accepted and changes nothing), so each set has a process of its own. `jaxcnn.ops.native` is told the limit too, but
+other libraries that XLA gives matrix products and convolutions to choose their instructions when they run. So two steps are
+timed: the network's, as a user has it, and one without products, whose every loop XLA compiles.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from experiments.studies.study import Case, Context, EndedBadly, Measured, place
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
+from jaxcnn.ops import native
 
 COLUMNS = ("step_time", "loop_step_time", "images_per_second", "flops_per_second", "compile_time", "training_loss")
 SETS = {"SSE4_2": {"sse4_2"}, "AVX": {"avx"}, "AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
@@ -30,14 +31,14 @@ WIDE = "AVX512, 512 bits"  # XLA keeps to vectors of 256 bits unless told otherw
 FLAGS = {name: f"--xla_cpu_max_isa={name}" for name in SETS} | {
     WIDE: "--xla_cpu_max_isa=AVX512 --xla_cpu_prefer_vector_width=512"
 }
-ONEDNN = {"SSE4_2": "SSE41", "AVX": "AVX", "AVX2": "AVX2", "AVX512": "AVX512_CORE", WIDE: "AVX512_CORE"}  # its own names
+KERNELS = {"SSE4_2": "any", "AVX": "any", "AVX2": "avx2", "AVX512": "avx512", WIDE: "avx512"}  # of `jaxcnn.ops.native`
 BUDGETS = {"quick": 0.5, "full": 3.0}  # seconds of sampling a step
 QUICK_MODEL = "logistic"  # unless another one is asked for: each process compiles anew, and a CNN takes it long
 STEPS = 20  # whose losses are compared
 LAYERS, ROWS, PIXELS = 4, 128, 4096  # of the step without products
 ABOUT = (
-    "the limit holds for what XLA compiles itself and for oneDNN: {count} products and convolutions of the network's step are given to libraries, "
-    "of which others than oneDNN choose their instructions by themselves; the loop step has none"
+    "the limit holds for what XLA compiles itself and for this package's kernels: {count} products and convolutions of the network's step "
+    "are given to libraries, of which others choose their instructions by themselves; the loop step has none"
 )
 
 
@@ -91,8 +92,9 @@ def measure(case: Case, context: Context) -> Measured:
         return _timed(case, context)
     limits = {
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
-        "ONEDNN_MAX_CPU_ISA": ONEDNN[case.settings["instruction_set"]],
     }
+    if native.instruction_set():
+        limits[native.VARIABLE] = KERNELS[case.settings["instruction_set"]]
     status, message, measured = measure_apart("isa", case, context, limits)
     if status != "ok":
         raise EndedBadly(status, message, measured)
@@ -106,7 +108,7 @@ def _timed(case: Case, context: Context) -> Measured:
     losses = [float(program()["loss"]) / program.batch_size for _ in range(STEPS)]
     metrics, timing = steps.time_step(program, budget=budget)
     loop_losses, loop = _timed_loop(context.backend.devices[0], budget, case.config.seed)
-    libraries = len(re.findall(r"\b(?:dot|convolution)\(|__onednn\$", program.executable.as_text()))
+    libraries = len(re.findall(rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", program.executable.as_text()))
     flops = metrics.pop("flops_per_step")
     return Measured(
         metrics | {"training_loss": losses[-1], "loop_step_time": loop.median, "steps": STEPS},

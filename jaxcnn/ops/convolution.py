@@ -12,7 +12,6 @@ tens of times slower. Those of a grouped convolution are slow too: a few groups 
 GPU and TPU programs keep JAX's own.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 from jaxcnn.ops.channels import channel_sums
 from jaxcnn.ops.stored import divided, stored
 
@@ -29,8 +28,6 @@ NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), ou
 
 Pairs = tuple[tuple[int, int], ...]
 
-MANY = 16  # channels, with which oneDNN's kernel gradient is the fastest one
-FEW = 100  # numbers under a kernel, with which a product of matrices is
 MOST_GROUPS = 8  # AlexNet has 2; each adds three convolutions to the program
 
 
@@ -158,8 +155,8 @@ def _rectified(images: Array, kernel: Array, bias: Array, window: _Window) -> Ar
         return lambda images, kernel, bias: jnp.maximum(convolve(window, images, kernel) + bias, 0)
 
     def fast(images, kernel, bias):
-        if _by_onednn(images, kernel, bias) and onednn.takes(images, kernel, window.pads, window.dilation):
-            return onednn.convolution(images, kernel, window.strides, window.pads, window.dilation, bias)
+        if _in_kernels(images, kernel, bias) and native.takes(images, kernel, window.pads, window.dilation):
+            return native.conv_relu(images, kernel, bias, window.strides, window.pads, window.dilation)
         return rectified(_fast_convolution)(images, kernel, bias)
 
     return lax.platform_dependent(images, kernel, bias, cpu=fast, default=rectified(_native))
@@ -218,21 +215,25 @@ def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:
     return _plain(images, kernel, window.strides, window.pads, window.dilation, window.precision)
 
 
-def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision) -> Array:
-    if _by_onednn(images, kernel) and onednn.takes(images, kernel, pads, dilation):
-        return onednn.convolution(images, kernel, strides, pads, dilation)
-    return _xla(images, kernel, strides, pads, dilation, precision)
+def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, turned: bool = False) -> Array:
+    if _in_kernels(images, kernel) and native.takes(images, kernel, pads, dilation):
+        return native.convolution(images, kernel, strides, pads, dilation, turned=turned)
+    return _xla(images, _turned(kernel) if turned else kernel, strides, pads, dilation, precision)
 
 
-def _by_onednn(*arrays: Array) -> bool:
-    return all(array.dtype == jnp.float32 and array.size and not divided(array) for array in arrays) and onednn.available()
+def _turned(kernel: Array) -> Array:
+    """By 180°, its channels exchanged."""
+    return jnp.transpose(lax.rev(kernel, (0, 1)), (0, 1, 3, 2))
+
+
+def _in_kernels(*arrays: Array) -> bool:
+    return all(array.dtype == jnp.float32 and array.size and not divided(array) for array in arrays) and native.available()
 
 
 def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
     """The cotangent, spread by the strides, convolved with the kernel turned by 180° and its channels exchanged."""
-    turned = jnp.transpose(lax.rev(kernel, (0, 1)), (0, 1, 3, 2))
     undilated = window.dilation == (1, 1) and min(map(min, window.pads)) >= 0
-    if window.strides != (1, 1) and undilated and _by_onednn(kernel, cotangent):
+    if window.strides != (1, 1) and undilated and _in_kernels(kernel, cotangent):
         return _between_strides(window, kernel, cotangent)
     around = []
     for axis in range(2):
@@ -240,17 +241,14 @@ def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Ar
         low = window.spans[axis] - 1 - window.pads[axis][0]
         around.append((low, window.image[axis] + window.spans[axis] - 1 - spread - low))
     if window.strides == (1, 1):
-        return _plain(cotangent, turned, (1, 1), tuple(around), window.dilation, window.precision)
-    return _xla(cotangent, turned, (1, 1), tuple(around), window.dilation, window.precision, spread=window.strides)
+        return _plain(cotangent, kernel, (1, 1), tuple(around), window.dilation, window.precision, turned=True)
+    return _xla(cotangent, _turned(kernel), (1, 1), tuple(around), window.dilation, window.precision, spread=window.strides)
 
 
 def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     """The images convolved with the cotangent, examples in the place of channels and channels in that of examples."""
-    if min(map(min, window.pads)) >= 0 and _by_onednn(images, cotangent):
-        if images.shape[3] * math.prod(window.kernel) <= FEW or window.kernel == (1, 1):
-            return _from_patches(window, images, cotangent)
-        if min(images.shape[3], cotangent.shape[3]) >= MANY:
-            return onednn.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
+    if min(map(min, window.pads)) >= 0 and _in_kernels(images, cotangent):
+        return native.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
     around = []
     for axis in range(2):
         spread = (cotangent.shape[1 + axis] - 1) * window.strides[axis] + 1
@@ -260,20 +258,6 @@ def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> A
     as_kernel = jnp.transpose(cotangent, (1, 2, 0, 3))
     gradient = _xla(channels_first, as_kernel, window.dilation, tuple(around), window.strides, window.precision)
     return jnp.transpose(gradient, (1, 2, 0, 3))
-
-
-def _from_patches(window: _Window, images: Array, cotangent: Array) -> Array:
-    """The pixels under each tap, side by side, and the cotangent as one product of matrices."""
-    padded = jnp.pad(images, ((0, 0), *window.pads, (0, 0)))
-    for axis in (2, 1):
-        step, count, stride = window.dilation[axis - 1], cotangent.shape[axis], window.strides[axis - 1]
-        starts = [tap * step for tap in range(window.kernel[axis - 1])]
-        reach = (count - 1) * stride + 1
-        under = [lax.slice_in_dim(padded, start, start + reach, stride, axis) for start in starts]
-        padded = jnp.concatenate(under, -1) if len(under) > 1 else under[0]
-    rows = (array.reshape(-1, array.shape[-1]) for array in (padded, cotangent))
-    gradient = onednn.product(*rows, transposed=(True, False))
-    return gradient.reshape(*window.kernel, images.shape[3], cotangent.shape[3])
 
 
 def _between_strides(window: _Window, kernel: Array, cotangent: Array) -> Array:
@@ -297,8 +281,7 @@ def _at_remainder(window: _Window, kernel: Array, cotangent: Array, blocks, rema
     taps = kernel[remainder[0] :: window.strides[0], remainder[1] :: window.strides[1]]
     if 0 in taps.shape:
         return jnp.zeros((len(cotangent), *blocks, kernel.shape[2]), cotangent.dtype)
-    turned = jnp.transpose(lax.rev(taps, (0, 1)), (0, 1, 3, 2))
     around = tuple(
         (size - 1, count - given) for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False)
     )
-    return _plain(cotangent, turned, (1, 1), around, (1, 1), window.precision)
+    return _plain(cotangent, taps, (1, 1), around, (1, 1), window.precision, turned=True)

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native as kernels
 from jaxcnn.ops.stored import divided
 
 LARGE = 2**19  # numbers in a kernel: XLA:CPU's own product, one with what feeds it, is as fast for fewer
 
 
 def dot_general(inputs: Array, kernel: Array, dimension_numbers, **options) -> Array:
-    """`jax.lax.dot_general`, argument for argument, by oneDNN on a CPU where it is there.
+    """`jax.lax.dot_general`, argument for argument, by this package's kernels on a CPU where they are there.
 
     That serves ``f32[…, K]`` with a large ``f32[K, M]``; all else is passed on to ``jax.lax`` unchanged.
 
@@ -36,7 +36,7 @@ def _product(left: Array, right: Array, transposed: tuple[bool, bool], precision
         return lax.dot_general(left, right, (contracted, ((), ())), precision=precision)
 
     def fast(left, right):
-        return onednn.product(left, right, transposed=transposed) if onednn.available() else native(left, right)
+        return kernels.product(left, right, transposed=transposed) if kernels.available() else native(left, right)
 
     return lax.platform_dependent(left, right, cpu=fast, default=native)
 

@@ -6,7 +6,7 @@ import jax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.ops import onednn
+from jaxcnn.ops import native
 from jaxcnn.parallel.jit import Jit
 from jaxcnn.parallel.options import compiler_options
 from jaxcnn.training.step import Spread
@@ -28,5 +28,5 @@ class Data(Jit):
         self._spread = Spread(split=lambda rows: lax.with_sharding_constraint(rows, self._split))
 
     def _jit(self, function: Any, **settings: Any) -> Any:
-        divided = function if len(self.devices) == 1 else onednn.left_out()(function)
+        divided = function if len(self.devices) == 1 else native.left_out()(function)
         return super()._jit(divided, out_shardings=self._shared, **settings)

@@ -12,7 +12,7 @@ MOST_ROWS, MOST_NOTES, MOST_PLACES = 60, 20, 40
 TOLD_ELSEWHERE = ("isa", "first_cnn")  # studies whose sentences no section of their own has
 OF_THE_PLACE = (
     "accelerator", "machine", "device_kind", "device_count", "simulated", "host_cpu", "host_cores", "host_memory", "system",
-    "python", "versions", "platform_version", "xla_flags", "freed_memory_kept", "source",
+    "python", "versions", "platform_version", "xla_flags", "freed_memory_kept", "cpu_kernels", "source",
 )  # fmt: skip
 
 

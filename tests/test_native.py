@@ -1,7 +1,10 @@
-"""Convolutions and products by oneDNN against `jax.lax` and NumPy; where its calls are, and where they are not."""
+"""Convolutions and products by our own kernels against `jax.lax` and NumPy; where their calls are, and where they are not."""
 
 import itertools
-import platform
+import os
+import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +14,10 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxcnn import models, ops, parallel, training
-from jaxcnn.ops import dense, onednn
+from jaxcnn.ops import dense, native
 from jaxcnn.ops.convolution import NHWC
-from jaxcnn.ops.stored import stored
 
-needed = pytest.mark.skipif(not onednn.available(), reason="this jaxlib has no oneDNN")
+needed = pytest.mark.skipif(not native.available(), reason="no kernels were built")
 WIDE = list(itertools.product([(1, 1), (2, 3)], ["SAME", "VALID", ((2, 1), (0, 3))], [(1, 1), (2, 1)], [(3, 3), (2, 5), (1, 1)]))
 
 
@@ -28,11 +30,134 @@ def lowered(function, *arguments, platform: str = "cpu") -> str:
     return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
 
 
-def test_jaxlib_for_linux_on_x86_has_it():
-    assert onednn.available() or (platform.system(), platform.machine()) != ("Linux", "x86_64")
+def within(value, reference) -> bool:
+    return np.max(np.abs(np.asarray(value) - reference)) <= 1e-5 * np.max(np.abs(reference))
 
 
-@pytest.mark.parametrize("examples", [3, 17])  # three are cut into strips
+def test_they_were_built_where_there_is_a_compiler():
+    assert native.instruction_set() or not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++"))
+
+
+@pytest.fixture(params=native.SETS)
+def instructions(request, monkeypatch):
+    """Calls of the kernels for one set of instructions, whichever is the fastest here."""
+    library = native.loaded(request.param)
+    if library is None:
+        pytest.skip(f"no kernels for {request.param}: not built, or not this processor's")
+    name = f"{native.CALLS}{request.param}$"
+    for call, symbol in native.HANDLERS.items():
+        jax.ffi.register_ffi_target(name + call, jax.ffi.pycapsule(getattr(library, symbol)), platform="cpu")
+    monkeypatch.setattr(native, "CALLS", name)
+
+
+SHAPES = [  # examples, side, channels, outputs, taps, stride, padding, dilation
+    (2, 7, 3, 5, (3, 3), 1, 1, 1), (3, 9, 17, 33, (3, 3), 2, 1, 1), (2, 10, 20, 70, (5, 5), 1, 2, 1), (2, 8, 16, 20, (3, 3), 1, 1, 2),
+    (2, 9, 40, 100, (1, 1), 1, 0, 1), (3, 6, 9, 130, (4, 2), 3, 0, 1), (1, 300, 2, 3, (3, 3), 1, 1, 1), (2, 12, 40, 4, (5, 3), 2, 1, 2),
+    (2, 13, 4, 9, (2, 2), 3, 0, 1), (3, 2, 2, 3, (1, 1), 2, 0, 1), (2, 4, 3, 3, (5, 5), 1, 4, 1), (1, 3, 40, 3, (7, 7), 2, 5, 1),
+    (1, 1, 1, 1, (1, 1), 1, 0, 1), (20, 1, 600, 70, (1, 1), 1, 0, 1), (40, 6, 64, 48, (3, 3), 1, 1, 1), (5, 17, 16, 65, (3, 3), 1, 0, 1),
+    (2, 30, 33, 18, (3, 3), 1, 2, 1), (9, 5, 530, 20, (1, 3), 1, 0, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("winograd", [False, True])
+@pytest.mark.parametrize(("examples", "side", "channels", "outputs", "taps", "stride", "pad", "dilation"), SHAPES)
+def test_each_set_of_instructions(
+    instructions, winograd, examples, side, channels, outputs, taps, stride, pad, dilation, monkeypatch
+):
+    """Against `jax.lax`, with and without Winograd's way: a convolution, turned, with bias and ReLU, and the gradient by the kernel."""
+    if winograd and (taps, stride, dilation) != ((3, 3), 1, 1):
+        pytest.skip("Winograd's way is for 3x3 taps side by side")
+    monkeypatch.setattr(native, "pays", lambda *_: winograd)
+    images, kernel, bias = drawn((examples, side, side, channels), (*taps, channels, outputs), (outputs,))
+    window = (stride, stride), ((pad, pad),) * 2, (dilation, dilation)
+
+    def plain(images, kernel):
+        return lax.conv_general_dilated(images, kernel, *window[:2], None, window[2], NHWC, precision="highest")
+
+    expected, backward = jax.vjp(plain, images, kernel)
+    (cotangent,) = drawn(expected.shape)
+    turned = jnp.transpose(kernel[::-1, ::-1], (0, 1, 3, 2))
+    assert within(jax.jit(lambda x, k: native.convolution(x, k, *window))(images, kernel), expected)
+    assert within(jax.jit(lambda x, k: native.convolution(x, k, *window, turned=True))(images, turned), expected)
+    assert within(jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *window))(images, kernel, bias), jax.nn.relu(expected + bias))
+    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, taps, *window))(images, cotangent)
+    assert within(gradient, backward(cotangent)[1])
+
+
+@pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize("shape", [(3, 5, 4), (130, 70, 200), (300, 600, 20)])
+def test_products(instructions, transposed, shape):
+    rows, depth, columns = shape
+    left, right = drawn(
+        (depth, rows) if transposed[0] else (rows, depth), (columns, depth) if transposed[1] else (depth, columns)
+    )
+    found = jax.jit(lambda a, b: native.product(a, b, transposed=transposed))(left, right)
+    first, second = (
+        np.asarray(a, np.float64).T if turn else np.asarray(a, np.float64)
+        for a, turn in zip((left, right), transposed, strict=True)
+    )
+    assert within(found, first @ second)
+
+
+def test_winograds_way_by_hand():
+    """Ones under ones: nine taps inside, six on a side, four in a corner, times 32 channels."""
+    images, kernel = jnp.ones((40, 4, 4, 32)), jnp.ones((3, 3, 32, 16))
+    assert native.pays("convolution", kernel.shape, (40, 4, 4, 16), (1, 1), (1, 1))
+    found = ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
+    taps = np.array([[4, 6, 6, 4], [6, 9, 9, 6], [6, 9, 9, 6], [4, 6, 6, 4]])
+    np.testing.assert_allclose(found[7, :, :, 3], 32 * taps, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "result", "strides", "dilation", "expected"),
+    [
+        ((3, 3, 16, 16), (4, 10, 10, 16), (1, 1), (1, 1), True),
+        ((3, 3, 15, 16), (4, 10, 10, 16), (1, 1), (1, 1), False),  # few channels
+        ((3, 3, 16, 16), (3, 10, 10, 16), (1, 1), (1, 1), False),  # few tiles
+        ((3, 3, 16, 16), (90, 5, 5, 16), (1, 1), (1, 1), False),  # 25 of 36 pixels
+        ((3, 3, 16, 16), (90, 7, 7, 16), (1, 1), (1, 1), True),  # 49 of 64
+        ((3, 3, 16, 16), (4, 10, 10, 16), (2, 1), (1, 1), False),
+        ((3, 3, 16, 16), (4, 10, 10, 16), (1, 1), (1, 2), False),
+        ((3, 5, 16, 16), (4, 10, 10, 16), (1, 1), (1, 1), False),
+    ],
+)
+def test_when_winograds_way_pays(kernel, result, strides, dilation, expected):
+    assert native.pays("convolution", kernel, result, strides, dilation) == expected
+
+
+def test_what_the_environment_asks_for():
+    def said(value: str) -> subprocess.CompletedProcess:
+        program = "from jaxcnn.ops import native; print(native.instruction_set())"
+        environment = os.environ | {native.VARIABLE: value, "JAX_PLATFORMS": "cpu"}
+        return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+    assert said("none").stdout == "None\n"
+    assert "JAXCNN_KERNELS=avx3 is no set of instructions; known are avx512, avx2, any" in said("avx3").stderr
+    for name in native.SETS:
+        answer = said(name)
+        assert (
+            answer.stdout == f"{name}\n" if native.loaded(name) else "were not built, or need another processor" in answer.stderr
+        )
+
+
+def test_several_at_once():
+    """Branches of a program that XLA runs at the same time on its few threads do not wait for one another."""
+    images, kernels = drawn((4, 16, 16, 32), (12, 3, 3, 32, 32))
+    program = jax.jit(lambda x, ks: sum(ops.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=NHWC) for k in ks))
+    expected = sum(lax.conv_general_dilated(images, k, (1, 1), "SAME", dimension_numbers=NHWC) for k in kernels)
+    for _ in range(20):
+        np.testing.assert_allclose(program(images, kernels), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_same_numbers_every_time():
+    images, cotangent = drawn((8, 15, 15, 24), (8, 15, 15, 40))
+    program = jax.jit(lambda x, c: native.kernel_gradient(x, c, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+    first = program(images, cotangent) if native.available() else images
+    for _ in range(5):
+        np.testing.assert_array_equal(first, program(images, cotangent) if native.available() else images)
+
+
+@pytest.mark.parametrize("examples", [3, 17])
 @pytest.mark.parametrize(("strides", "padding", "dilation", "window"), WIDE)
 def test_many_channels_values_and_gradients(examples, strides, padding, dilation, window):
     images, kernel = drawn((examples, 12, 11, 16), (*window, 16, 18))
@@ -126,7 +251,7 @@ def test_other_products_pass_through_to_lax():
     dims = (((2,), (1,)), ((0,), (0,)))
     np.testing.assert_array_equal(ops.dot_general(left, right, dims), lax.dot_general(left, right, dims))
     assert ops.dot_general(left.astype("bfloat16"), right[0].astype("bfloat16"), (((2,), (0,)), ((), ()))).dtype == "bfloat16"
-    assert onednn.CALLS not in lowered(lambda a, b: ops.dot_general(a, b, dims), left, right)
+    assert native.CALLS not in lowered(lambda a, b: ops.dot_general(a, b, dims), left, right)
 
 
 @pytest.mark.parametrize("model", ["mnist_cnn", "resnet18_cifar", "vgg16"])
@@ -138,7 +263,7 @@ def test_a_train_step_for_other_platforms_holds_none_of_it(model, other):
     side = models.spec(model).input_shape
     batch = {"image": jax.ShapeDtypeStruct((2, *side), "float32"), "label": jax.ShapeDtypeStruct((2,), "int32")}
     text = lowered(step, state, batch, platform=other)
-    assert onednn.CALLS not in text and "stablehlo.while" not in text
+    assert native.CALLS not in text and "stablehlo.while" not in text
     assert text.count("stablehlo.convolution") >= 3  # forward, and gradients
 
 
@@ -150,14 +275,12 @@ def test_a_train_step_for_the_cpu_calls_it():
     batch = {"image": jnp.zeros((2, 28, 28, 1)), "label": jnp.zeros(2, "int32")}
     text = lowered(step, state, batch)
     assert (
-        text.count(f"{onednn.CALLS}convolution") >= 4 and text.count(f"{onednn.CALLS}matmul") == 1
-    )  # the first kernel's gradient
+        text.count(f"{native.CALLS}conv_relu") == 2 and text.count(f"{native.CALLS}kernel_gradient") == 2 + 1
+    )  # of a large dense layer
     state, step = training.create(
         models.build("mlp:1024"), training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1)
     )
-    assert (
-        lowered(step, state, batch).count(f"{onednn.CALLS}matmul") == 5
-    )  # of two large layers, whose first needs no image gradient
+    assert lowered(step, state, batch).count(native.CALLS) == 5  # of two large layers, whose first needs no image gradient
 
 
 @needed
@@ -171,15 +294,15 @@ def test_programs_over_several_devices_and_whatever_asks_for_it_leave_it_out():
         return strategy.compile(step).lower(strategy.place(state), strategy.place_batch(batch)).as_text()
 
     if jax.device_count() > 1 and jax.default_backend() == "cpu":
-        assert onednn.CALLS in texts(1) and onednn.CALLS not in texts(2)
+        assert native.CALLS in texts(1) and native.CALLS not in texts(2)
     arguments = drawn((2, 4, 4, 3), (3, 3, 3, 5))
 
     def convolved(images, kernel):
         return ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
 
-    with onednn.left_out():
-        assert not onednn.available() and onednn.CALLS not in lowered(convolved, *arguments)
-    assert onednn.CALLS in lowered(lambda *pair: convolved(*pair), *arguments)
+    with native.left_out():
+        assert not native.available() and native.CALLS not in lowered(convolved, *arguments)
+    assert native.CALLS in lowered(lambda *pair: convolved(*pair), *arguments)
 
 
 @needed
@@ -202,7 +325,7 @@ def test_images_on_two_devices(way):
         kernel = jax.device_put(kernel, NamedSharding(mesh, PartitionSpec()))
     compiled = jax.jit(function).lower(images, kernel).compile()
     np.testing.assert_allclose(compiled(images, kernel), expected, rtol=1e-5, atol=1e-5)
-    assert (onednn.CALLS in compiled.as_text()) == (way in ("unchecked", "automatic"))
+    assert (native.CALLS in compiled.as_text()) == (way in ("unchecked", "automatic"))
 
 
 def test_where_it_is_not_there_the_numbers_are_the_same(monkeypatch):
@@ -217,30 +340,6 @@ def test_where_it_is_not_there_the_numbers_are_the_same(monkeypatch):
         return jax.value_and_grad(loss, (0, 1, 2, 3))(images, kernel, bias, matrix)
 
     found = values()
-    monkeypatch.setattr(onednn, "_works", lambda: False)
+    monkeypatch.setattr(native, "instruction_set", lambda: None)
     for got, reference in zip(jax.tree.leaves(found), jax.tree.leaves(values()), strict=True):
         np.testing.assert_allclose(got, reference, rtol=1e-5, atol=1e-5 * float(jnp.abs(reference).max()))
-
-
-@pytest.mark.parametrize("first", [1.0, np.nan, np.inf])
-def test_what_is_stored_is_what_it_was(first):
-    array = np.array([[first, -2.0], [0.0, 3.0]], np.float32)
-    np.testing.assert_array_equal(jax.jit(stored)(array), array)
-    np.testing.assert_array_equal(stored(jnp.arange(3)), [0, 1, 2])
-    assert stored(jnp.zeros((0, 2))).shape == (0, 2)
-    np.testing.assert_array_equal(jax.vmap(stored)(array), array)
-    np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(stored(x) * array[1]))(jnp.ones(2)), array[1])
-
-
-def test_what_is_stored_is_computed_once():
-    """Not by each of its users: the compiled program has the maximum once, where plain JAX has it in both fusions."""
-
-    def program(keep):
-        def function(x):
-            y = keep(jnp.maximum(x * 3, x))
-            return jnp.transpose(y), y[::2].sum(0)
-
-        text = jax.jit(function).lower(jnp.ones((256, 256))).compile().as_text()
-        return text.count(" maximum(")
-
-    assert program(stored) == 1 < program(lambda x: x)

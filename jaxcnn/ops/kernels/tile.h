@@ -1,0 +1,162 @@
+// Tiles of a product of matrices, held in registers: the innermost loop of every kernel here.
+//
+// A tile has up to MostRows(vectors) rows, each of so many vectors. Its right factor is a panel, [k][vectors * kLanes]; its sums are
+// [row][vectors * kLanes]. Both layouts are this library's own, padded with zeros, so no tile has a remainder.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace jaxcnn {
+
+using Index = std::int64_t;
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16, kMostVectors = 4, kSums = 24;  // of 32 registers
+#elif defined(__aarch64__)
+constexpr int kLanes = 4, kMostVectors = 4, kSums = 24;
+#elif defined(__AVX__)
+constexpr int kLanes = 8, kMostVectors = 2, kSums = 12;  // of 16
+#else
+constexpr int kLanes = 4, kMostVectors = 2, kSums = 12;
+#endif
+
+constexpr int kMostRows = 8;  // more have no register for their addresses
+constexpr int MostRows(int vectors) { return std::min(kMostRows, kSums / vectors); }
+
+typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+
+inline Vector Load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+inline void Store(float* to, Vector vector) { *reinterpret_cast<Vector*>(to) = vector; }
+
+// The lanes that there are, and zeros.
+inline Vector LoadSome(const float* from, Index have) {
+  if (have >= kLanes) return Load(from);
+#if defined(__AVX512F__)
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << std::max<Index>(0, have)) - 1), from);
+#else
+  Vector some{};
+  for (Index lane = 0; lane < have; ++lane) some[lane] = from[lane];
+  return some;
+#endif
+}
+
+// Only the lanes that there are.
+inline void StoreSome(float* to, Vector vector, Index have) {
+  if (have >= kLanes) return Store(to, vector);
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << std::max<Index>(0, have)) - 1), vector);
+#else
+  for (Index lane = 0; lane < have; ++lane) to[lane] = vector[lane];
+#endif
+}
+
+template <int ROWS, int VECTORS>
+inline void Add(const Vector (&tile)[ROWS][VECTORS], float* sums, bool fresh) {
+#pragma GCC unroll 8
+  for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) {
+      float* to = sums + (row * VECTORS + v) * kLanes;
+      Store(to, fresh ? tile[row][v] : Load(to) + tile[row][v]);
+    }
+}
+
+// Where the left factors of a tile's rows begin: row r's run i at at[r * apart + i * advance] + offsets[i] + offset.
+struct Lefts {
+  const float* const* at;
+  Index apart, advance;
+  const Index* offsets;
+  Index offset;
+};
+
+// sums[row][:] (+)= sum over runs and k < length of left[row, run][k] * panel[run * length + k][:]
+template <int ROWS, int VECTORS>
+void Inner(const Lefts& lefts, Index runs, Index length, const float* panel, float* sums, bool fresh) {
+  Vector tile[ROWS][VECTORS] = {};
+  for (Index run = 0; run < runs; ++run) {
+    const float* left[ROWS];
+    for (int row = 0; row < ROWS; ++row) left[row] = lefts.at[row * lefts.apart + run * lefts.advance] + lefts.offsets[run] + lefts.offset;
+    for (Index k = 0; k < length; ++k, panel += VECTORS * kLanes) {
+      Vector right[VECTORS];
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
+#pragma GCC unroll 8
+      for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) tile[row][v] += left[row][k] * right[v];
+    }
+  }
+  Add(tile, sums, fresh);
+}
+
+// sums[row][:] (+)= sum over runs and k < length of lefts[run][offset + k * step + row] * panels[run][k][:]
+template <int ROWS, int VECTORS>
+void Outer(const float* const* lefts, const float* const* panels, Index runs, Index length, Index offset, Index step,
+           float* sums, bool fresh) {
+  Vector tile[ROWS][VECTORS] = {};
+  for (Index run = 0; run < runs; ++run) {
+    const float* left = lefts[run] + offset;
+    const float* panel = panels[run];
+    for (Index k = 0; k < length; ++k, left += step, panel += VECTORS * kLanes) {
+      Vector right[VECTORS];
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
+#pragma GCC unroll 8
+      for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; ++v) tile[row][v] += left[row] * right[v];
+    }
+  }
+  Add(tile, sums, fresh);
+}
+
+using InnerTile = decltype(&Inner<1, 1>);
+using OuterTile = decltype(&Outer<1, 1>);
+
+template <int VECTORS, int... ROW>
+constexpr std::array<std::pair<InnerTile, OuterTile>, kMostRows> OfVectors(std::integer_sequence<int, ROW...>) {
+  return {{{Inner<std::min(ROW + 1, MostRows(VECTORS)), VECTORS>, Outer<std::min(ROW + 1, MostRows(VECTORS)), VECTORS>}...}};
+}
+
+template <int... V>
+constexpr auto AllTiles(std::integer_sequence<int, V...>) {
+  return std::array<std::array<std::pair<InnerTile, OuterTile>, kMostRows>, kMostVectors>{
+      {OfVectors<V + 1>(std::make_integer_sequence<int, kMostRows>{})...}};
+}
+
+constexpr auto kTiles = AllTiles(std::make_integer_sequence<int, kMostVectors>{});  // [vectors - 1][rows - 1]
+
+// How the columns of a right factor are cut into panels of equal width.
+struct Panels {
+  Index columns, count, vectors, width;
+
+  explicit Panels(Index columns) : columns(columns) {
+    const Index needed = (columns + kLanes - 1) / kLanes;
+    count = (needed + kMostVectors - 1) / kMostVectors;
+    vectors = (needed + count - 1) / count;
+    width = vectors * kLanes;
+    count = (needed + vectors - 1) / vectors;
+  }
+
+  Index First(Index panel) const { return panel * width; }
+  Index Have(Index panel) const { return std::min(width, columns - First(panel)); }
+  InnerTile OfPointers(Index rows) const { return kTiles[vectors - 1][rows - 1].first; }
+  OuterTile OfColumns(Index rows) const { return kTiles[vectors - 1][rows - 1].second; }
+
+  // Calls f(first, count) for each tile's share of so many rows, as even as can be.
+  template <class F>
+  void EachTile(Index rows, F f) const {
+    const Index most = MostRows(static_cast<int>(vectors)), tiles = (rows + most - 1) / most;
+    for (Index tile = 0; tile < tiles; ++tile) f(rows * tile / tiles, rows * (tile + 1) / tiles - rows * tile / tiles);
+  }
+};
+
+}  // namespace jaxcnn
