@@ -51,7 +51,7 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
                               float* result) {
   constexpr Index kPixels = 96;   // of a block: with a panel's sums in the first cache, with their channels in the second
   constexpr Index kFew = 256;     // that are one block
-  constexpr Index kLength = 512;  // of a panel's part that stays in the first cache
+  constexpr Index kLength = 192;  // of a panel's part that stays in the first cache
   const Read read(pool, given, all);
   const Geometry g = read.g;
   const float* const images = read.images;
@@ -82,12 +82,13 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
       const Index first = block * pixels, last = std::min(g.Pixels(), first + pixels);
       if (found != block) {
         Geometry::Place place = g.PlaceOf(first);
-        const float** left = lefts.data();
-        for (Index pixel = first; pixel < last; ++pixel, place = g.Next(place))
-          for (Index run = 0; run < kept; ++run) {
-            const float* under = g.Under(images, place, run / across, run % across);
-            *left++ = under ? under : static_cast<const float*>(zeros);
-          }
+        for (Index pixel = first; pixel < last; ++pixel, place = g.Next(place)) {
+          const float** const left = &lefts[(pixel - first) * kept];
+          if (padded)
+            *left = g.Under(images, place, 0, 0, zeros);
+          else
+            g.UnderAll(images, place, g.taps[0], across, zeros, left);
+        }
       }
       found = block;
       for (Index panel = panels.count * part / parts; panel < panels.count * (part + 1) / parts; ++panel) {

@@ -29,15 +29,22 @@ struct Geometry {
     return {place.image + 1, -before[0], place.column};
   }
 
-  // The channels of the image's pixel so many taps from there.
-  const float* At(const float* from, const Place& place, Index i, Index j) const {
-    return from + ((place.image * high + place.row + i * dilation[0]) * wide + place.column + j * dilation[1]) * channels;
+  // The channels of the image's pixel so many taps from there, or `padding` outside.
+  const float* Under(const float* from, const Place& place, Index i, Index j, const float* padding) const {
+    const Index row = place.row + i * dilation[0], column = place.column + j * dilation[1];
+    const bool inside = row >= 0 && row < high && column >= 0 && column < wide;
+    return inside ? from + ((place.image * high + row) * wide + column) * channels : padding;
   }
 
-  // The same, or null in the padding.
-  const float* Under(const float* from, const Place& place, Index i, Index j) const {
-    const Index row = place.row + i * dilation[0], column = place.column + j * dilation[1];
-    return row >= 0 && row < high && column >= 0 && column < wide ? At(from, place, i, j) : nullptr;
+  // The same of so many taps down and across: [down][across].
+  void UnderAll(const float* from, const Place& place, Index down, Index across, const float* padding, const float** to) const {
+    for (Index i = 0; i < down; ++i) {
+      const Index row = place.row + i * dilation[0];
+      const bool inside = row >= 0 && row < high;
+      const float* const pixels = from + (place.image * high + row) * wide * channels;
+      for (Index j = 0, column = place.column; j < across; ++j, column += dilation[1])
+        *to++ = inside && column >= 0 && column < wide ? pixels + column * channels : padding;
+    }
   }
 };
 
@@ -76,10 +83,9 @@ struct Kernel {
   void Pack(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
     const Index output = panels.First(panel), have = panels.Have(panel);
     if (!turned) {
-      for (Index row = first; row < first + rows; ++row, to += panels.width) {
-        std::memcpy(to, from + row * outputs + output, have * sizeof(float));
-        std::memset(to + have, 0, (panels.width - have) * sizeof(float));
-      }
+      for (Index row = first; row < first + rows; ++row, to += panels.width)
+        for (Index lane = 0; lane < panels.width; lane += kLanes)
+          Store(to + lane, LoadSome(from + row * outputs + output + lane, have - lane));
       return;
     }
     constexpr Index kSquare = 16;  // what is written stays in the first cache

@@ -29,11 +29,7 @@ inline void TransformImages(const Geometry& g, const Tiling& tiling, const float
     const Index image = tile / (tiling.high * tiling.wide);
     const Geometry::Place place = {image, tile / tiling.wide % tiling.high * 2 - g.before[0], tile % tiling.wide * 2 - g.before[1]};
     const float* pixels[4][4];
-    for (Index i = 0; i < 4; ++i)
-      for (Index j = 0; j < 4; ++j) {
-        const float* under = g.Under(images, place, i, j);
-        pixels[i][j] = under ? under + channel : zeros;
-      }
+    g.UnderAll(images + channel, place, 4, 4, zeros, &pixels[0][0]);
     for (Index c = 0; c < channels; c += kLanes) {
       const Index have = channels - c;
       Vector d[4][4];
