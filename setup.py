@@ -1,29 +1,33 @@
-"""The kernels of `jaxcnn.ops.native`, one library for each instruction set. Without a compiler there are none, and the package works."""
+"""The kernels of `jaxcnn.ops.native`, one library for each set of instructions. Without a compiler there are none, and the package works."""
 
+import hashlib
 import importlib.util
 import platform
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-SETS = {"any": []}
+FLAGS = {"any": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
-    SETS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
+    FLAGS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
 
-sources = Path("jaxcnn", "ops", "kernels")
-headers = Path(importlib.util.find_spec("jaxlib").origin).parent / "include"
+jaxlib = importlib.util.find_spec("jaxlib")  # has the headers of XLA's foreign function interface
+sources = sorted(path for path in Path("jaxcnn", "ops", "kernels").iterdir() if path.suffix in (".cc", ".h"))
+digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()  # which `jaxcnn.ops.native` compares
 
 setup(
     ext_modules=[
         Extension(
             f"jaxcnn.ops._kernels_{name}",
-            [str(sources / "calls.cc")],
-            include_dirs=[str(headers)],
-            depends=[str(header) for header in sources.glob("*.h")],
+            [str(path) for path in sources if path.suffix == ".cc"],
+            include_dirs=[str(Path(jaxlib.origin).parent / "include")],
+            define_macros=[("JAXCNN_SOURCES", f'"{digest}"')],
+            depends=[str(path) for path in sources],
             extra_compile_args=["-std=c++17", "-O3", "-g0", *flags],
             language="c++",
             optional=True,
         )
-        for name, flags in SETS.items()
+        for name, flags in FLAGS.items()
+        if jaxlib
     ]
 )

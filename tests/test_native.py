@@ -50,38 +50,67 @@ def instructions(request, monkeypatch):
     monkeypatch.setattr(native, "CALLS", name)
 
 
-SHAPES = [  # examples, side, channels, outputs, taps, stride, padding, dilation
-    (2, 7, 3, 5, (3, 3), 1, 1, 1), (3, 9, 17, 33, (3, 3), 2, 1, 1), (2, 10, 20, 70, (5, 5), 1, 2, 1), (2, 8, 16, 20, (3, 3), 1, 1, 2),
-    (2, 9, 40, 100, (1, 1), 1, 0, 1), (3, 6, 9, 130, (4, 2), 3, 0, 1), (1, 300, 2, 3, (3, 3), 1, 1, 1), (2, 12, 40, 4, (5, 3), 2, 1, 2),
-    (2, 13, 4, 9, (2, 2), 3, 0, 1), (3, 2, 2, 3, (1, 1), 2, 0, 1), (2, 4, 3, 3, (5, 5), 1, 4, 1), (1, 3, 40, 3, (7, 7), 2, 5, 1),
-    (1, 1, 1, 1, (1, 1), 1, 0, 1), (20, 1, 600, 70, (1, 1), 1, 0, 1), (40, 6, 64, 48, (3, 3), 1, 1, 1), (5, 17, 16, 65, (3, 3), 1, 0, 1),
-    (2, 30, 33, 18, (3, 3), 1, 2, 1), (9, 5, 530, 20, (1, 3), 1, 0, 1),
-]  # fmt: skip
+WINDOWS = {  # images [N, H, W, C], outputs, taps, strides, padding, dilation
+    "few channels": ((2, 7, 7, 3), 5, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "strided": ((3, 9, 9, 17), 33, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)),
+    "many outputs": ((2, 10, 10, 20), 70, (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1)),
+    "taps apart": ((2, 8, 8, 16), 20, (3, 3), (1, 1), ((1, 1), (1, 1)), (2, 2)),
+    "one tap": ((2, 9, 9, 40), 100, (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "rows that no window uses": ((3, 6, 6, 9), 130, (4, 2), (3, 3), ((0, 0), (0, 0)), (1, 1)),
+    "padding wider than the image": ((1, 3, 3, 40), 3, (7, 7), (2, 2), ((5, 5), (5, 5)), (1, 1)),
+    "the same of few channels": ((2, 4, 4, 3), 3, (5, 5), (1, 1), ((4, 4), (4, 4)), (1, 1)),
+    "windows apart": ((2, 13, 13, 4), 9, (2, 2), (3, 3), ((0, 0), (0, 0)), (1, 1)),
+    "one number": ((1, 1, 1, 1), 1, (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "deep": ((20, 1, 1, 600), 70, (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "wide": ((1, 3, 250, 33), 18, (3, 3), (1, 2), ((1, 1), (2, 0)), (1, 1)),
+    "wide, taps apart": ((1, 4, 260, 5), 18, (2, 3), (2, 1), ((1, 0), (3, 2)), (1, 2)),
+    "all sides differ": ((2, 12, 9, 40), 4, (5, 3), (2, 1), ((1, 3), (0, 2)), (1, 2)),
+    "large sums": ((2, 3, 5, 400), 700, (1, 2), (1, 1), ((0, 0), (1, 0)), (1, 1)),
+    "winograd": ((40, 6, 6, 64), 48, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "winograd, odd": ((5, 17, 15, 16), 65, (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "winograd, padding differs": ((2, 30, 11, 33), 18, (3, 3), (1, 1), ((2, 0), (1, 2)), (1, 1)),
+    "winograd, large sums": ((3, 6, 7, 192), 192, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+}
+WAYS = [(name, False) for name in WINDOWS] + [(name, True) for name in WINDOWS if name.startswith("winograd")]
 
 
-@pytest.mark.parametrize("winograd", [False, True])
-@pytest.mark.parametrize(("examples", "side", "channels", "outputs", "taps", "stride", "pad", "dilation"), SHAPES)
-def test_each_set_of_instructions(
-    instructions, winograd, examples, side, channels, outputs, taps, stride, pad, dilation, monkeypatch
-):
+@pytest.mark.parametrize(("window", "winograd"), WAYS)
+def test_each_set_of_instructions(instructions, window, winograd, monkeypatch):
     """Against `jax.lax`, with and without Winograd's way: a convolution, turned, with bias and ReLU, and the gradient by the kernel."""
-    if winograd and (taps, stride, dilation) != ((3, 3), 1, 1):
-        pytest.skip("Winograd's way is for 3x3 taps side by side")
     monkeypatch.setattr(native, "pays", lambda *_: winograd)
-    images, kernel, bias = drawn((examples, side, side, channels), (*taps, channels, outputs), (outputs,))
-    window = (stride, stride), ((pad, pad),) * 2, (dilation, dilation)
+    shape, outputs, taps, *rest = WINDOWS[window]
+    images, kernel, bias = drawn(shape, (*taps, shape[3], outputs), (outputs,))
 
     def plain(images, kernel):
-        return lax.conv_general_dilated(images, kernel, *window[:2], None, window[2], NHWC, precision="highest")
+        strides, pads, dilation = rest
+        return lax.conv_general_dilated(images, kernel, strides, pads, None, dilation, NHWC, precision="highest")
 
     expected, backward = jax.vjp(plain, images, kernel)
     (cotangent,) = drawn(expected.shape)
     turned = jnp.transpose(kernel[::-1, ::-1], (0, 1, 3, 2))
-    assert within(jax.jit(lambda x, k: native.convolution(x, k, *window))(images, kernel), expected)
-    assert within(jax.jit(lambda x, k: native.convolution(x, k, *window, turned=True))(images, turned), expected)
-    assert within(jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *window))(images, kernel, bias), jax.nn.relu(expected + bias))
-    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, taps, *window))(images, cotangent)
+    assert within(jax.jit(lambda x, k: native.convolution(x, k, *rest))(images, kernel), expected)
+    assert within(jax.jit(lambda x, k: native.convolution(x, k, *rest, turned=True))(images, turned), expected)
+    assert within(jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *rest))(images, kernel, bias), jax.nn.relu(expected + bias))
+    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, taps, *rest))(images, cotangent)
     assert within(gradient, backward(cotangent)[1])
+
+
+@pytest.mark.parametrize("winograd", [False, True])
+def test_what_is_no_number_stays_none(instructions, winograd, monkeypatch):
+    """As `jnp.maximum` has it: a network that has diverged does not look as if it had not."""
+    monkeypatch.setattr(native, "pays", lambda *_: winograd)
+    images, kernel, bias = drawn((1, 4, 4, 16), (3, 3, 16, 20), (20,))
+    window = (1, 1), ((1, 1), (1, 1)), (1, 1)
+    rectified = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *window))
+    assert np.isnan(rectified(images, kernel, bias.at[3].set(np.nan))[..., 3]).all()
+    assert np.isnan(rectified(images.at[0, 0, 0, 5].set(np.nan), kernel, bias)[0, 0, 0]).all()
+
+
+def test_winograds_way_is_refused_for_other_windows(instructions, monkeypatch):
+    monkeypatch.setattr(native, "pays", lambda *_: True)
+    images, kernel = drawn((1, 4, 4, 16), (2, 3, 16, 20))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="3x3 taps side by side"):
+        jax.jit(lambda x, k: native.convolution(x, k, (1, 1), ((1, 1), (1, 1)), (1, 1)))(images, kernel).block_until_ready()
 
 
 @pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=2)))
@@ -149,12 +178,13 @@ def test_several_at_once():
         np.testing.assert_allclose(program(images, kernels), expected, rtol=1e-4, atol=1e-3)
 
 
+@needed
 def test_the_same_numbers_every_time():
     images, cotangent = drawn((8, 15, 15, 24), (8, 15, 15, 40))
     program = jax.jit(lambda x, c: native.kernel_gradient(x, c, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
-    first = program(images, cotangent) if native.available() else images
+    first = program(images, cotangent)
     for _ in range(5):
-        np.testing.assert_array_equal(first, program(images, cotangent) if native.available() else images)
+        np.testing.assert_array_equal(first, program(images, cotangent))
 
 
 @pytest.mark.parametrize("examples", [3, 17])
@@ -299,9 +329,20 @@ def test_programs_over_several_devices_and_whatever_asks_for_it_leave_it_out():
     def convolved(images, kernel):
         return ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
 
-    with native.left_out():
+    assert native.CALLS in lowered(convolved, *arguments)
+    with native.left_out():  # of the same function, which is traced anew
         assert not native.available() and native.CALLS not in lowered(convolved, *arguments)
-    assert native.CALLS in lowered(lambda *pair: convolved(*pair), *arguments)
+    assert native.CALLS in lowered(convolved, *arguments)
+
+
+def test_kernels_of_other_sources_or_for_a_newer_jaxlib_are_left_out(monkeypatch):
+    built = [name for name in native.SETS if native.loaded(name)]
+    for stale in ("_interface", "_digest"):
+        with monkeypatch.context() as patch:
+            patch.setattr(native, stale, lambda *_, answer={"_interface": -1, "_digest": "other"}[stale]: answer)
+            for name in built:
+                with pytest.warns(UserWarning, match="install again"):
+                    assert native.loaded(name) is None
 
 
 @needed

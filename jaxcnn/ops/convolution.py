@@ -2,9 +2,9 @@
 
 A convolution and its two gradients are three maps, each linear in both of its arguments and each the others' gradient. On a CPU
 
-- the convolution and the gradient by the images, a convolution itself, are oneDNN's in float32 where it is there (`onednn`). Strided,
-  the latter is a convolution for each of the places that a pixel can have between two windows, so that none multiplies zeros;
-- the gradient by the kernel is a convolution in XLA's fast layout, and for kernels of one pixel a product of matrices.
+- in float32 they are this package's own kernels, where those were built (`native`). Strided, the gradient by the images, a
+  convolution itself, is one for each of the places that a pixel can have between two windows, so that none multiplies zeros;
+- otherwise they are convolutions in XLA's fast layout.
 
 XLA:CPU hands a convolution to its fast library only in the layout NHWC × HWIO → NHWC. The gradients that JAX derives are in other
 layouts; XLA repairs that at the top level of a program but not in the body of a loop (jax issue #12868), where they then run
@@ -68,7 +68,7 @@ def conv_general_dilated(
 def conv_relu(
     images: Array, kernel: Array, bias: Array, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]]
 ) -> Array:
-    """``relu(conv(images, kernel) + bias)``, which oneDNN computes in one pass.
+    """``relu(conv(images, kernel) + bias)``, which a CPU computes in one pass.
 
     Args:
       images: ``[N, H, W, C]``.
@@ -110,18 +110,18 @@ class _Window:
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolved(images: Array, kernel: Array, window: _Window) -> Array:
-    return _by_platform(_fast_convolution, _native, window, images, kernel)
+    return _by_platform(_fast_convolution, _default, window, images, kernel)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _image_gradient(kernel: Array, cotangent: Array, window: _Window) -> Array:
     """``[N, H', W', D]`` back to ``[N, H, W, C]``."""
-    return _by_platform(_fast_image_gradient, _native_image_gradient, window, kernel, cotangent)
+    return _by_platform(_fast_image_gradient, _default_image_gradient, window, kernel, cotangent)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _kernel_gradient(images: Array, cotangent: Array, window: _Window) -> Array:
-    return _by_platform(_fast_kernel_gradient, _native_kernel_gradient, window, images, cotangent)
+    return _by_platform(_fast_kernel_gradient, _default_kernel_gradient, window, images, cotangent)
 
 
 def _saving(function: Callable) -> Callable:
@@ -159,7 +159,7 @@ def _rectified(images: Array, kernel: Array, bias: Array, window: _Window) -> Ar
             return native.conv_relu(images, kernel, bias, window.strides, window.pads, window.dilation)
         return rectified(_fast_convolution)(images, kernel, bias)
 
-    return lax.platform_dependent(images, kernel, bias, cpu=fast, default=rectified(_native))
+    return lax.platform_dependent(images, kernel, bias, cpu=fast, default=rectified(_default))
 
 
 def _rectified_forward(images, kernel, bias, window):
@@ -177,8 +177,8 @@ def _rectified_backward(window, saved, cotangent):
 _rectified.defvjp(_rectified_forward, _rectified_backward)
 
 
-def _by_platform(fast: Callable, native: Callable, window: _Window, *arrays: Array) -> Array:
-    return lax.platform_dependent(*arrays, cpu=partial(_in_groups, fast, window), default=partial(native, window))
+def _by_platform(fast: Callable, default: Callable, window: _Window, *arrays: Array) -> Array:
+    return lax.platform_dependent(*arrays, cpu=partial(_in_groups, fast, window), default=partial(default, window))
 
 
 def _in_groups(function: Callable, window: _Window, *arrays: Array) -> Array:
@@ -195,20 +195,20 @@ def _xla(images: Array, kernel: Array, strides, pads, dilation, precision, group
     )  # fmt: skip
 
 
-def _native(window: _Window, images: Array, kernel: Array) -> Array:
+def _default(window: _Window, images: Array, kernel: Array) -> Array:
     return _xla(images, kernel, window.strides, window.pads, window.dilation, window.precision, window.groups)
 
 
-def _native_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
+def _default_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
     channels = kernel.shape[2] * window.groups
     images = jax.ShapeDtypeStruct((len(cotangent), *window.image, channels), cotangent.dtype)
-    return jax.linear_transpose(lambda images: _native(window, images, kernel), images)(cotangent)[0]
+    return jax.linear_transpose(lambda images: _default(window, images, kernel), images)(cotangent)[0]
 
 
-def _native_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
+def _default_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     channels = images.shape[-1] // window.groups, cotangent.shape[-1]
     kernel = jax.ShapeDtypeStruct((*window.kernel, *channels), images.dtype)
-    return jax.linear_transpose(lambda kernel: _native(window, images, kernel), kernel)(cotangent)[0]
+    return jax.linear_transpose(lambda kernel: _default(window, images, kernel), kernel)(cotangent)[0]
 
 
 def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:

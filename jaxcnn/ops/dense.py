@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops import native as kernels
+from jaxcnn.ops import native
 from jaxcnn.ops.stored import divided
 
 LARGE = 2**19  # numbers in a kernel: XLA:CPU's own product, one with what feeds it, is as fast for fewer
@@ -31,14 +31,14 @@ def dot_general(inputs: Array, kernel: Array, dimension_numbers, **options) -> A
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _product(left: Array, right: Array, transposed: tuple[bool, bool], precision: lax.PrecisionLike) -> Array:
-    def native(left, right):
+    def default(left, right):
         contracted = (0 if transposed[0] else 1,), (1 if transposed[1] else 0,)
         return lax.dot_general(left, right, (contracted, ((), ())), precision=precision)
 
     def fast(left, right):
-        return kernels.product(left, right, transposed=transposed) if kernels.available() else native(left, right)
+        return native.product(left, right, transposed=transposed) if native.available() else default(left, right)
 
-    return lax.platform_dependent(left, right, cpu=fast, default=native)
+    return lax.platform_dependent(left, right, cpu=fast, default=default)
 
 
 def _forward(left, right, transposed, precision):

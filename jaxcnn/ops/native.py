@@ -9,10 +9,12 @@ The compiler cannot divide a call between devices: it would give each the whole 
 import contextlib
 import ctypes
 import functools
+import hashlib
 import importlib.machinery
 import os
+import re
+import warnings
 from collections.abc import Iterator
-from contextvars import ContextVar
 from pathlib import Path
 
 import jax
@@ -34,22 +36,19 @@ CHANNELS = 16  # of images and of outputs, from which on Winograd's transforms a
 TILES = {"convolution": 100, "kernel_gradient": 32}  # of 2x2 pixels, from which on its transformed kernels are
 FILLED = 0.75  # of the tiles' pixels that are the result's
 
-_left_out: ContextVar[bool] = ContextVar("left_out", default=False)
+_left_out = jax.make_user_context(False)  # a part of what `jax.jit` knows a program by
 
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
     """What is traced within has none of these calls: for programs over several devices, for export, and for the compiler's own counts."""
-    token = _left_out.set(True)
-    try:
+    with _left_out(True):
         yield
-    finally:
-        _left_out.reset(token)
 
 
 def available() -> bool:
     """Whether programs traced here may call them."""
-    return not _left_out.get() and instruction_set() is not None
+    return not _left_out.value and instruction_set() is not None
 
 
 @functools.cache
@@ -75,13 +74,34 @@ def instruction_set() -> str | None:
 
 
 def loaded(name: str) -> ctypes.CDLL | None:
-    """The library for a set of instructions, if it was built and the processor has them."""
-    file = Path(__file__).parent / f"_kernels_{name}{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    """The library for a set of instructions, if it was built, the processor has them, and this jaxlib and these sources are its own."""
+    here = Path(__file__).parent
     try:
-        library = ctypes.CDLL(str(file))
+        library = ctypes.CDLL(str(here / f"_kernels_{name}{importlib.machinery.EXTENSION_SUFFIXES[0]}"))
     except OSError:  # not built, or for another system
         return None
+    library.JaxcnnSources.restype = ctypes.c_char_p
+    if library.JaxcnnInterface() > _interface() or library.JaxcnnSources().decode() != _digest(here / "kernels"):
+        warnings.warn(
+            f"{here.parent}: the CPU kernels fit another jaxlib or other sources, and are left out: install again", stacklevel=2
+        )
+        return None
     return library if library.JaxcnnRuns() else None
+
+
+@functools.cache
+def _interface() -> int:
+    """The version of the foreign function interface that this jaxlib speaks: it refuses a newer one, but not before JAX starts."""
+    text = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    major, minor = (int(re.search(rf"#define XLA_FFI_API_{part} (\d+)", text)[1]) for part in ("MAJOR", "MINOR"))
+    return major * 1000 + minor
+
+
+@functools.cache
+def _digest(folder: Path) -> str:
+    """Of the sources, as `setup.py` makes it."""
+    sources = sorted(path for path in folder.iterdir() if path.suffix in (".cc", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def takes(images: Array, kernel: Array, pads: Pairs, dilation: Pair) -> bool:

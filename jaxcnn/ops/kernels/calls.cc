@@ -5,68 +5,88 @@
 namespace jaxcnn {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32>;
+using Array = ffi::Buffer<ffi::F32, 4>;
+using Bias = ffi::Buffer<ffi::F32, 1>;
 using Result = ffi::Result<Array>;
 using Pair = ffi::Span<const std::int64_t>;
 
-ffi::Error Wrong(const char* what) { return ffi::Error::InvalidArgument(what); }
+// How windows lie; the names are those of the calls' attributes.
+struct Windows {
+  Pair strides, before, dilation;
+  bool winograd;
+};
 
-Geometry GeometryOf(ffi::Span<const std::int64_t> images, ffi::Span<const std::int64_t> result, Index tall, Index across, Pair strides,
-                    Pair before, Pair dilation) {
-  return {images[0], images[1], images[2], images[3], result[1], result[2], result[3], {tall, across},
-          {strides[0], strides[1]}, {before[0], before[1]}, {dilation[0], dilation[1]}};
+// Shapes are those of the images, of the convolution's result, and of its kernel.
+Geometry GeometryOf(Pair images, Pair result, Pair kernel, const Windows& windows) {
+  return {images[0], images[1], images[2], images[3], result[1], result[2], result[3], {kernel[0], kernel[1]},
+          {windows.strides[0], windows.strides[1]}, {windows.before[0], windows.before[1]},
+          {windows.dilation[0], windows.dilation[1]}};
 }
 
-ffi::Error Convolve(ffi::ThreadPool pool, Array images, Array kernel, const float* bias, Result result, Pair strides, Pair before,
-                    Pair dilation, bool winograd, bool turned) {
-  const auto taps = kernel.dimensions();
-  if (images.dimensions().size() != 4 || taps.size() != 4) return Wrong("images and kernel have four axes");
-  const Geometry g = GeometryOf(images.dimensions(), result->dimensions(), taps[0], taps[1], strides, before, dilation);
+bool Refused(const Geometry& g, const Windows& windows) {
+  const bool suits = g.taps[0] == 3 && g.taps[1] == 3 && g.strides[0] == 1 && g.strides[1] == 1 && g.dilation[0] == 1 &&
+                     g.dilation[1] == 1;
+  return windows.winograd && !suits;
+}
+
+ffi::Error Refusal() { return ffi::Error::InvalidArgument("Winograd's way is for 3x3 taps side by side"); }
+
+ffi::Error Convolve(ffi::ThreadPool& pool, Array images, Array kernel, const float* bias, Result result, const Windows& windows,
+                    bool turned) {
+  const Geometry g = GeometryOf(images.dimensions(), result->dimensions(), kernel.dimensions(), windows);
+  if (Refused(g, windows)) return Refusal();
   const Kernel weights = {kernel.typed_data(), g.Taps(), g.channels, g.outputs, turned};
-  const auto convolution = winograd ? WinogradConvolution : DirectConvolution;
+  const auto convolution = windows.winograd ? WinogradConvolution : DirectConvolution;
   convolution(pool, g, images.typed_data(), weights, bias, result->typed_data());
   return ffi::Error::Success();
 }
 
-ffi::Error Plain(ffi::ThreadPool pool, Array images, Array kernel, Result result, Pair strides, Pair before, Pair dilation, bool winograd,
-                 bool turned) {
-  return Convolve(pool, images, kernel, nullptr, result, strides, before, dilation, winograd, turned);
+ffi::Error Convolution(ffi::ThreadPool pool, Array images, Array kernel, Result result, Pair strides, Pair before, Pair dilation,
+                       bool winograd, bool turned) {
+  return Convolve(pool, images, kernel, nullptr, result, {strides, before, dilation, winograd}, turned);
 }
 
-ffi::Error Rectified(ffi::ThreadPool pool, Array images, Array kernel, Array bias, Result result, Pair strides, Pair before,
-                     Pair dilation, bool winograd) {
-  return Convolve(pool, images, kernel, bias.typed_data(), result, strides, before, dilation, winograd, false);
+ffi::Error ConvRelu(ffi::ThreadPool pool, Array images, Array kernel, Bias bias, Result result, Pair strides, Pair before,
+                    Pair dilation, bool winograd) {
+  return Convolve(pool, images, kernel, bias.typed_data(), result, {strides, before, dilation, winograd}, false);
 }
 
-ffi::Error ByKernel(ffi::ThreadPool pool, Array images, Array cotangent, Result result, Pair strides, Pair before, Pair dilation,
-                    bool winograd) {
-  const auto taps = result->dimensions();
-  if (images.dimensions().size() != 4 || taps.size() != 4) return Wrong("images and kernel have four axes");
-  const Geometry g = GeometryOf(images.dimensions(), cotangent.dimensions(), taps[0], taps[1], strides, before, dilation);
+ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, Result result, Pair strides, Pair before, Pair dilation,
+                          bool winograd) {
+  const Windows windows = {strides, before, dilation, winograd};
+  const Geometry g = GeometryOf(images.dimensions(), cotangent.dimensions(), result->dimensions(), windows);
+  if (Refused(g, windows)) return Refusal();
   const auto gradient = winograd ? WinogradKernelGradient : DirectKernelGradient;
   gradient(pool, g, images.typed_data(), cotangent.typed_data(), result->typed_data());
   return ffi::Error::Success();
 }
 
+template <class Arguments>
+auto WithWindows(Arguments arguments) {
+  return std::move(arguments)
+      .template Attr<Pair>("strides")
+      .template Attr<Pair>("before")
+      .template Attr<Pair>("dilation")
+      .template Attr<bool>("winograd");
+}
+
+auto Operands() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>(); }
+
 }  // namespace
 }  // namespace jaxcnn
 
-namespace ffi = xla::ffi;
-using jaxcnn::Array;
-using jaxcnn::Pair;
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnConvolution, jaxcnn::Convolution,
+                              jaxcnn::WithWindows(jaxcnn::Operands().Ret<jaxcnn::Array>()).Attr<bool>("turned"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnConvolution, jaxcnn::Plain,
-                              ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>().Ret<Array>()
-                                  .Attr<Pair>("strides").Attr<Pair>("before").Attr<Pair>("dilation").Attr<bool>("winograd")
-                                  .Attr<bool>("turned"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnConvRelu, jaxcnn::ConvRelu,
+                              jaxcnn::WithWindows(jaxcnn::Operands().Arg<jaxcnn::Bias>().Ret<jaxcnn::Array>()));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnConvRelu, jaxcnn::Rectified,
-                              ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>().Arg<Array>().Ret<Array>()
-                                  .Attr<Pair>("strides").Attr<Pair>("before").Attr<Pair>("dilation").Attr<bool>("winograd"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnKernelGradient, jaxcnn::KernelGradient,
+                              jaxcnn::WithWindows(jaxcnn::Operands().Ret<jaxcnn::Array>()));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnKernelGradient, jaxcnn::ByKernel,
-                              ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>().Ret<Array>()
-                                  .Attr<Pair>("strides").Attr<Pair>("before").Attr<Pair>("dilation").Attr<bool>("winograd"));
+// The version of XLA's interface that this library speaks, and a digest of the sources it was compiled from.
+extern "C" int JaxcnnInterface() { return XLA_FFI_API_MAJOR * 1000 + XLA_FFI_API_MINOR; }
+extern "C" const char* JaxcnnSources() { return JAXCNN_SOURCES; }
 
 // Whether this processor has the instructions that this library was compiled for.
 extern "C" int JaxcnnRuns() {

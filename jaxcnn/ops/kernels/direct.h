@@ -1,6 +1,8 @@
 // The convolution and its gradient by the kernel as they are defined, for any window.
 #pragma once
 
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "geometry.h"
@@ -13,28 +15,28 @@ inline void Finish(const Panels& panels, Index panel, const float* sums, const f
   for (Index lane = 0; lane < panels.width; lane += kLanes) {
     const Index have = panels.Have(panel) - lane, output = panels.First(panel) + lane;
     Vector sum = Load(sums + lane);
-    if (bias) {
-      sum += LoadSome(bias + output, have);
-      sum = sum > 0 ? sum : Vector{};
-    }
+    if (bias) sum = Rectified(sum + LoadSome(bias + output, have));
     StoreSome(to + output, sum, have);
   }
 }
 
-// The images that the kernels below read: with their padding if they have few channels, or as they are.
-class Read {
+// The images that the kernels below read: as they are, or where rows of taps reach into the padding, a copy with it.
+class Input {
  public:
-  Read(ffi::ThreadPool& pool, const Geometry& g, const float* images) : g(RowsOfTaps(g) ? Padded(g) : g), images(images) {
-    if (!RowsOfTaps(g)) return;
-    const Index size = this->g.high * this->g.wide * g.channels;
-    padded_ = std::make_unique<Numbers>(g.images * size);
+  Input(ffi::ThreadPool& pool, const Geometry& given, const float* from) : g(given), images(from) {
+    const Geometry whole = Padded(given);
+    const bool inside = !given.before[0] && !given.before[1] && whole.high <= given.high && whole.wide <= given.wide;
+    if (!RowsOfTaps(given) || inside) return;
+    const Index size = whole.high * whole.wide * given.channels;
+    padded_ = std::make_unique<Numbers>(given.images * size);
     float* const to = *padded_;
-    const Index shares = std::min(g.images, Threads(pool));
+    const Index shares = std::min(given.images, Threads(pool));
     InParallel(pool, shares, [=](Index share) {
-      for (Index image = g.images * share / shares; image < g.images * (share + 1) / shares; ++image)
-        Pad(g, images + image * g.high * g.wide * g.channels, to + image * size);
+      for (Index image = given.images * share / shares; image < given.images * (share + 1) / shares; ++image)
+        Pad(given, from + image * given.high * given.wide * given.channels, to + image * size);
     });
-    this->images = to;
+    g = whole;
+    images = to;
   }
 
   Geometry g;
@@ -52,30 +54,30 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
   constexpr Index kPixels = 96;   // of a block: with a panel's sums in the first cache, with their channels in the second
   constexpr Index kFew = 256;     // that are one block
   constexpr Index kLength = 192;  // of a panel's part that stays in the first cache
-  const Read read(pool, given, all);
-  const Geometry g = read.g;
-  const float* const images = read.images;
+  const Input input(pool, given, all);
+  const Geometry g = input.g;
+  const float* const images = input.images;
   const Panels panels(g.outputs);
   const Index depth = kernel.Rows();
-  const bool few = g.Pixels() <= kFew, padded = RowsOfTaps(given);
+  const bool few = g.Pixels() <= kFew, rows_of_taps = RowsOfTaps(given);
   const Numbers packed(few ? 0 : panels.count * depth * panels.width);
   float* const weights = packed;
   if (!few)
     InParallel(pool, panels.count, [=](Index panel) { kernel.Pack(panels, panel, 0, depth, weights + panel * depth * panels.width); });
 
-  const Index across = padded ? 1 : g.taps[1];  // runs of a row of taps
+  const Index across = rows_of_taps ? 1 : g.taps[1];  // runs of a row of taps
   const Index runs = g.taps[0] * across, length = depth / runs;
   const Index together = std::max<Index>(1, kLength / length), piece = std::min(length, kLength);  // of a tile's one pass: runs, or a run's part
   const Index pixels = few ? g.Pixels() : kPixels, blocks = (g.Pixels() + pixels - 1) / pixels;
   const Index parts = std::min(panels.count, std::max<Index>(1, 4 * Threads(pool) / blocks));  // few pixels: panels are shared out too
   const Index units = blocks * parts, shares = std::min(units, 4 * Threads(pool));
   InParallel(pool, shares, [=](Index share) {
-    const Numbers sums(pixels * panels.width), part_packed(few ? std::max(kLength, together * length) * panels.width : 0), zeros(length);
+    const Numbers sums(pixels * panels.width), part_packed(few ? kLength * panels.width : 0), zeros(length);
     std::fill_n(static_cast<float*>(zeros), length, 0.0f);
-    const Index kept = padded ? 1 : runs;  // pointers of a pixel: the others lie apart, or may be in the padding
+    const Index kept = rows_of_taps ? 1 : runs;  // pointers of a pixel: of the first row of taps, below which the others lie, or of every tap
     std::vector<const float*> lefts(pixels * kept);
     std::vector<Index> offsets(runs, 0);
-    for (Index run = 0; padded && run < runs; ++run) offsets[run] = run * g.dilation[0] * g.wide * g.channels;
+    for (Index run = 0; rows_of_taps && run < runs; ++run) offsets[run] = run * g.dilation[0] * g.wide * g.channels;
     Index found = -1;
     for (Index unit = units * share / shares; unit < units * (share + 1) / shares; ++unit) {
       const Index block = unit / parts, part = unit % parts;
@@ -84,8 +86,8 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
         Geometry::Place place = g.PlaceOf(first);
         for (Index pixel = first; pixel < last; ++pixel, place = g.Next(place)) {
           const float** const left = &lefts[(pixel - first) * kept];
-          if (padded)
-            *left = g.Under(images, place, 0, 0, zeros);
+          if (rows_of_taps)
+            *left = g.At(images, place);
           else
             g.UnderAll(images, place, g.taps[0], across, zeros, left);
         }
@@ -101,7 +103,7 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
               right = part_packed;
             }
             panels.EachTile(last - first, [&](Index row, Index rows) {
-              const Lefts left = {&lefts[row * kept + (padded ? 0 : run)], kept, !padded, &offsets[run], k};
+              const Lefts left = {&lefts[row * kept + (rows_of_taps ? 0 : run)], kept, !rows_of_taps, &offsets[run], k};
               panels.OfPointers(rows)(left, some, deep, right, sums + row * panels.width, run + k == 0);
             });
           }
@@ -117,9 +119,9 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, cons
 // The result's tiles are shared out, so no sum is of two threads; each goes over the pixels block by block, while all of its tiles use them.
 inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& given, const float* all, const float* cotangent, float* result) {
   constexpr Index kPixels = 112;
-  const Read read(pool, given, all);
-  const Geometry g = read.g;
-  const float* const images = read.images;
+  const Input input(pool, given, all);
+  const Geometry g = input.g;
+  const float* const images = input.images;
   const Index across = RowsOfTaps(given) ? 1 : g.taps[1];
   const Index runs = g.taps[0] * across, length = g.Taps() * g.channels / runs;
   const Panels panels(g.outputs);

@@ -29,14 +29,12 @@ struct Geometry {
     return {place.image + 1, -before[0], place.column};
   }
 
-  // The channels of the image's pixel so many taps from there, or `padding` outside.
-  const float* Under(const float* from, const Place& place, Index i, Index j, const float* padding) const {
-    const Index row = place.row + i * dilation[0], column = place.column + j * dilation[1];
-    const bool inside = row >= 0 && row < high && column >= 0 && column < wide;
-    return inside ? from + ((place.image * high + row) * wide + column) * channels : padding;
+  // The channels of the image's pixel there, where that is not in the padding.
+  const float* At(const float* from, const Place& place) const {
+    return from + ((place.image * high + place.row) * wide + place.column) * channels;
   }
 
-  // The same of so many taps down and across: [down][across].
+  // Those of the pixels so many taps down and across from there, `padding` outside of the image: [down][across].
   void UnderAll(const float* from, const Place& place, Index down, Index across, const float* padding, const float** to) const {
     for (Index i = 0; i < down; ++i) {
       const Index row = place.row + i * dilation[0];
@@ -48,12 +46,12 @@ struct Geometry {
   }
 };
 
-// So few channels that a tap is not worth a loop of its own: a row of taps is one, over images with their padding.
+// So few channels that a tap is not worth a loop of its own: a row of taps is one, which needs its pixels side by side, padding too.
 constexpr Index kFewChannels = 32;
 
 inline bool RowsOfTaps(const Geometry& g) { return g.channels < kFewChannels && g.dilation[1] == 1; }
 
-// The shapes of such images.
+// The shapes of images with their padding, as far as the taps reach.
 inline Geometry Padded(Geometry g) {
   g.high = (g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0] + 1;
   g.wide = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1;
@@ -61,7 +59,7 @@ inline Geometry Padded(Geometry g) {
   return g;
 }
 
-// One image with its padding, as far as the taps reach.
+// One image with its padding.
 inline void Pad(const Geometry& g, const float* image, float* to) {
   const Geometry padded = Padded(g);
   const Index left = std::min(padded.wide, g.before[1]), inside = std::max<Index>(0, std::min(padded.wide - left, g.wide));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
 #if defined(__AVX512F__)
@@ -57,6 +56,9 @@ inline void StoreSome(float* to, Vector vector, Index have) {
   for (Index lane = 0; lane < have; ++lane) to[lane] = vector[lane];
 #endif
 }
+
+// Negatives cut off; what is no number stays none.
+inline Vector Rectified(Vector vector) { return vector < 0 ? Vector{} : vector; }
 
 template <int ROWS, int VECTORS>
 inline void Add(const Vector (&tile)[ROWS][VECTORS], float* sums, bool fresh) {

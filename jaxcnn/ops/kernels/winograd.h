@@ -100,10 +100,7 @@ inline void TransformSums(const Geometry& g, const Tiling& tiling, const Panels&
       for (Index i = 0; i < std::min<Index>(2, g.rows - row); ++i) {
         Vector pixels[2] = {m[i][0] + m[i][1] + m[i][2], m[i][1] - m[i][2] - m[i][3]};
         for (Index j = 0; j < std::min<Index>(2, g.columns - column); ++j) {
-          if (bias) {
-            pixels[j] += shift;
-            pixels[j] = pixels[j] > 0 ? pixels[j] : Vector{};
-          }
+          if (bias) pixels[j] = Rectified(pixels[j] + shift);
           StoreSome(result + ((image * g.rows + row + i) * g.columns + column + j) * g.outputs + output, pixels[j], have);
         }
       }
