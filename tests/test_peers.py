@@ -83,7 +83,7 @@ def test_plain_flax_computes_what_ours_does_weight_decay_included(model, side):
     differences, far = verdict.agreed(
         {name: {"logits": one.logits().tolist(), "losses": one.losses(2)} for name, one in (("ours", ours), ("flax", flax))}
     )
-    assert far == [] and differences["flax"]["second_loss"] < 1e-5
+    assert far == {} and differences["flax"]["second_loss"] < 1e-5
     ours.train(3)  # past the end of the dispatch's epoch or not, the steps go on
     ours.once(2)
     flax.train(5)
@@ -102,7 +102,7 @@ def test_answers_that_differ_are_named_and_nan_is_no_agreement():
     differences, far = verdict.agreed({"ours": ours, "torch": differing, "flax": ours})
     assert differences["flax"] == {"logits": 0.0, "first_loss": 0.0, "second_loss": 0.0}
     assert differences["torch"]["logits"] == pytest.approx(2.5e-5) and differences["torch"]["first_loss"] == pytest.approx(0.05)
-    assert [line.partition(":")[2].split(" differs")[0] for line in far] == [" first loss", " second loss"]
+    assert far == {"torch": "torch computes another network: first loss differs by 0.05, allowed are 0.001"}
 
 
 def test_ratios_are_over_the_best_peer_of_each_task_and_round_by_round():
@@ -180,7 +180,9 @@ def test_a_worker_that_dies_says_why(tmp_path):
 
 
 class Answering:
-    """A worker that has an answer to everything, wrong for one peer, none for another."""
+    """A worker that has an answer to everything, wrong for some peers, none for another."""
+
+    wrong = ("keras",)
 
     def __init__(self, peer, **_):
         self.peer, self.open = peer, True
@@ -188,14 +190,27 @@ class Answering:
     def ask(self, name, *arguments):
         if self.peer == "torch":
             raise PeerFailed("torch: no compiler")
-        losses = [1.0, 9.0 if self.peer.startswith("keras") else 0.5]
+        losses = [1.0, 9.0 if self.peer in self.wrong else 0.5]
         return {"agreement": {"logits": [[1.0]], "losses": losses}, "memory": 1, "timed": 1e-3, "first": 1.0}[name]
 
     def close(self):
         self.open = False
 
 
-def test_a_peer_that_computes_something_else_fails_the_case_and_one_that_breaks_is_left_out(monkeypatch, tmp_path):
+def test_a_peer_that_computes_something_else_is_left_out_as_is_one_that_breaks(monkeypatch):
+    started, timed = [], []
+    monkeypatch.setattr(peers, "Worker", lambda peer, **_: started.append(Answering(peer)) or started[-1])
+    monkeypatch.setattr(peers, "missing", lambda peer: [])
+    monkeypatch.setattr(peers, "interleaved", lambda turns, *_, **__: timed.extend(turns) or 1 / 0)
+    context = type("Quiet", (), {"console": type("Console", (), {"print": lambda *_, **__: None})()})
+    with pytest.raises(ZeroDivisionError):
+        peers.measure(peers.cases(RunConfig(), CPU)[0], context)
+    assert {turn.worker.peer for turn in timed} == {"ours", "flax", "torch channels-last", "keras xla"}
+    assert not any(worker.open for worker in started)
+
+
+def test_where_half_of_the_peers_compute_something_else_the_case_fails(monkeypatch):
+    monkeypatch.setattr(Answering, "wrong", ("keras", "keras xla"))
     started = []
     monkeypatch.setattr(peers, "Worker", lambda peer, **_: started.append(Answering(peer)) or started[-1])
     monkeypatch.setattr(peers, "missing", lambda peer: [])

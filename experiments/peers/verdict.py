@@ -13,24 +13,24 @@ TOLERANCES = {"logits": 1e-4, "first_loss": 1e-3, "second_loss": 0.1}
 RIVALS = ("torch", "keras")  # plain Flax is held against ours by itself
 
 
-def agreed(answers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, float]], list[str]]:
-    """How far each peer's answers lie from ours, and a sentence for each that lies too far.
+def agreed(answers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """How far each peer's answers lie from ours, and of each that lies too far a sentence.
 
     Args:
       answers: of `worker.Answers.agreement`, by peer, ``ours`` among them.
 
     >>> one, other = {"logits": [[1.0, -4.0]], "losses": [2.0, 1.0]}, {"logits": [[1.0, -3.0]], "losses": [2.0, 1.0]}
     >>> agreed({"ours": one, "torch": other})[1]
-    ['torch computes another network: logits differ by 0.25, allowed are 0.0001']
+    {'torch': 'torch computes another network: logits differ by 0.25, allowed are 0.0001'}
     """
     ours = answers["ours"]
     found = {peer: _differences(answer, ours) for peer, answer in answers.items() if peer != "ours"}
-    far = [
-        f"{peer} computes another network: {name.replace('_', ' ')} {'differ' if name == 'logits' else 'differs'} by {difference:.2g}, allowed are {TOLERANCES[name]:g}"
+    far = {
+        peer: f"{peer} computes another network: {name.replace('_', ' ')} {'differ' if name == 'logits' else 'differs'} by {difference:.2g}, allowed are {TOLERANCES[name]:g}"
         for peer, differences in found.items()
-        for name, difference in differences.items()
+        for name, difference in reversed(differences.items())  # the first of them stays
         if not difference <= TOLERANCES[name]  # a NaN is no agreement
-    ]
+    }
     return found, far
 
 
