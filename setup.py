@@ -16,7 +16,6 @@ sources = sorted(path for path in Path("jaxcnn", "ops", "kernels").iterdir() if 
 digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()  # which `jaxcnn.ops.native` compares
 
 setup(
-    options={"build_ext": {"parallel": True}},
     ext_modules=[
         Extension(
             f"jaxcnn.ops._kernels_{name}",
