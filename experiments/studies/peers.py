@@ -178,18 +178,14 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
         except PeerFailed as error:
             if worker.peer == "ours":
                 raise EndedBadly("failed", str(error), Measured()) from error
-            remarks.append(f"left out, {error}")
-            workers.remove(worker)
-            worker.close()
+            remarks.append(_left_out(workers, worker, str(error)))
     differences, disagreeing = agreed(answers)
     told = {"differences": differences, "remarks": remarks}
     if 2 * len(disagreeing) >= len(differences) > 0:
         raise EndedBadly("failed", "; ".join(disagreeing.values()), Measured(provenance=told))
     for worker in [worker for worker in workers if worker.peer in disagreeing]:
-        remarks.append(f"left out, {disagreeing[worker.peer]}")
+        remarks.append(_left_out(workers, worker, disagreeing[worker.peer]))
         del answers[worker.peer]
-        workers.remove(worker)
-        worker.close()
     ours = next(worker for worker in workers if worker.peer == "ours")
     turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")] + [Turn(ours, "once")]
     found = interleaved(turns, ROUNDS[case.config.preset], sample=SAMPLE[case.config.preset])
@@ -201,6 +197,13 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
         "images_per_second": case.config.batch_size / metrics["step_time"],
     }
     return Measured(metrics, found.samples, provenance=told | best | _how(found, memory))
+
+
+def _left_out(workers: list[Worker], worker: Worker, why: str) -> str:
+    """Ends a worker, takes it from the others, and says so."""
+    workers.remove(worker)
+    worker.close()
+    return f"left out, {why}"
 
 
 def _how(found: Rounds, memory: dict[str, int | None]) -> dict[str, Any]:

@@ -71,6 +71,18 @@ inline void Add(const Vector (&tile)[ROWS][VECTORS], float* sums, bool fresh) {
     }
 }
 
+// tile[row][:] += left(row) * panel[:]
+template <int ROWS, int VECTORS, class Left>
+inline __attribute__((always_inline)) void AddProducts(Vector (&tile)[ROWS][VECTORS], const float* panel, Left left) {
+  Vector right[VECTORS];
+#pragma GCC unroll 4
+  for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
+#pragma GCC unroll 8
+  for (int row = 0; row < ROWS; ++row)
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
+}
+
 // Where the left factors of a tile's rows begin: row r's run i at at[r * apart + i * advance] + offsets[i] + offset.
 struct Lefts {
   const float* const* at;
@@ -86,15 +98,8 @@ void Inner(const Lefts& lefts, Index runs, Index length, const float* panel, flo
   for (Index run = 0; run < runs; ++run) {
     const float* left[ROWS];
     for (int row = 0; row < ROWS; ++row) left[row] = lefts.at[row * lefts.apart + run * lefts.advance] + lefts.offsets[run] + lefts.offset;
-    for (Index k = 0; k < length; ++k, panel += VECTORS * kLanes) {
-      Vector right[VECTORS];
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
-#pragma GCC unroll 8
-      for (int row = 0; row < ROWS; ++row)
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) tile[row][v] += left[row][k] * right[v];
-    }
+    for (Index k = 0; k < length; ++k, panel += VECTORS * kLanes)
+      AddProducts(tile, panel, [&](int row) { return left[row][k]; });
   }
   Add(tile, sums, fresh);
 }
@@ -107,15 +112,8 @@ void Outer(const float* const* lefts, const float* const* panels, Index runs, In
   for (Index run = 0; run < runs; ++run) {
     const float* left = lefts[run] + offset;
     const float* panel = panels[run];
-    for (Index k = 0; k < length; ++k, left += step, panel += VECTORS * kLanes) {
-      Vector right[VECTORS];
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
-#pragma GCC unroll 8
-      for (int row = 0; row < ROWS; ++row)
-#pragma GCC unroll 4
-        for (int v = 0; v < VECTORS; ++v) tile[row][v] += left[row] * right[v];
-    }
+    for (Index k = 0; k < length; ++k, left += step, panel += VECTORS * kLanes)
+      AddProducts(tile, panel, [&](int row) { return left[row]; });
   }
   Add(tile, sums, fresh);
 }
