@@ -70,14 +70,18 @@ WINDOWS = {  # images [N, H, W, C], outputs, taps, strides, padding, dilation
     "winograd, odd": ((5, 17, 15, 16), 65, (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "winograd, padding differs": ((2, 30, 11, 33), 18, (3, 3), (1, 1), ((2, 0), (1, 2)), (1, 1)),
     "winograd, large sums": ((3, 6, 7, 192), 192, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "winograd, 5x5": ((7, 12, 12, 24), 20, (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1)),
+    "winograd, 5x5, odd": ((3, 9, 14, 18), 70, (5, 5), (1, 1), ((0, 4), (1, 2)), (1, 1)),
 }
-WAYS = [(name, False) for name in WINDOWS] + [(name, True) for name in WINDOWS if name.startswith("winograd")]
+WAYS = [(name, 0) for name in WINDOWS] + [
+    (name, tile) for name, window in WINDOWS.items() if name.startswith("winograd") for tile in native.WINOGRAD[window[2]]
+]
 
 
-@pytest.mark.parametrize(("window", "winograd"), WAYS)
-def test_each_set_of_instructions(instructions, window, winograd, monkeypatch):
+@pytest.mark.parametrize(("window", "tile"), WAYS)
+def test_each_set_of_instructions(instructions, window, tile, monkeypatch):
     """Against `jax.lax`, with and without Winograd's way: a convolution, turned, with bias and ReLU, and the gradient by the kernel."""
-    monkeypatch.setattr(native, "pays", lambda *_: winograd)
+    monkeypatch.setattr(native, "winograd_tile", lambda *_: tile)
     shape, outputs, taps, *rest = WINDOWS[window]
     images, kernel, bias = drawn(shape, (*taps, shape[3], outputs), (outputs,))
 
@@ -95,10 +99,10 @@ def test_each_set_of_instructions(instructions, window, winograd, monkeypatch):
     assert within(gradient, backward(cotangent)[1])
 
 
-@pytest.mark.parametrize("winograd", [False, True])
-def test_what_is_no_number_stays_none(instructions, winograd, monkeypatch):
+@pytest.mark.parametrize("tile", [0, 2, 4])
+def test_what_is_no_number_stays_none(instructions, tile, monkeypatch):
     """As `jnp.maximum` has it: a network that has diverged does not look as if it had not."""
-    monkeypatch.setattr(native, "pays", lambda *_: winograd)
+    monkeypatch.setattr(native, "winograd_tile", lambda *_: tile)
     images, kernel, bias = drawn((1, 4, 4, 16), (3, 3, 16, 20), (20,))
     window = (1, 1), ((1, 1), (1, 1)), (1, 1)
     rectified = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *window))
@@ -106,9 +110,10 @@ def test_what_is_no_number_stays_none(instructions, winograd, monkeypatch):
     assert np.isnan(rectified(images.at[0, 0, 0, 5].set(np.nan), kernel, bias)[0, 0, 0]).all()
 
 
-def test_winograds_way_is_refused_for_other_windows(instructions, monkeypatch):
-    monkeypatch.setattr(native, "pays", lambda *_: True)
-    images, kernel = drawn((1, 4, 4, 16), (2, 3, 16, 20))
+@pytest.mark.parametrize(("tile", "taps"), [(2, (2, 3)), (3, (3, 3)), (4, (5, 5))])
+def test_winograds_way_is_refused_for_other_windows(instructions, tile, taps, monkeypatch):
+    monkeypatch.setattr(native, "winograd_tile", lambda *_: tile)
+    images, kernel = drawn((1, 4, 4, 16), (*taps, 16, 20))
     with pytest.raises(jax.errors.JaxRuntimeError, match="3x3 taps side by side"):
         jax.jit(lambda x, k: native.convolution(x, k, (1, 1), ((1, 1), (1, 1)), (1, 1)))(images, kernel).block_until_ready()
 
@@ -128,30 +133,34 @@ def test_products(instructions, transposed, shape):
     assert within(found, first @ second)
 
 
-def test_winograds_way_by_hand():
+@pytest.mark.parametrize(("images", "tile"), [((99, 4, 4, 32), 4), ((99, 2, 6, 32), 2)])
+def test_winograds_way_by_hand(images, tile):
     """Ones under ones: nine taps inside, six on a side, four in a corner, times 32 channels."""
-    images, kernel = jnp.ones((40, 4, 4, 32)), jnp.ones((3, 3, 32, 16))
-    assert native.pays("convolution", kernel.shape, (40, 4, 4, 16), (1, 1), (1, 1))
-    found = ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
-    taps = np.array([[4, 6, 6, 4], [6, 9, 9, 6], [6, 9, 9, 6], [4, 6, 6, 4]])
-    np.testing.assert_allclose(found[7, :, :, 3], 32 * taps, rtol=1e-6)
+    ones, kernel = jnp.ones(images), jnp.ones((3, 3, 32, 16))
+    assert native.winograd_tile("convolution", kernel.shape, (*images[:3], 16), (1, 1), (1, 1)) == tile
+    found = ops.conv_general_dilated(ones, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
+    inside = [[min(size, at + 2) - max(0, at - 1) for at in range(size)] for size in images[1:3]]
+    np.testing.assert_allclose(found[7, :, :, 3], 32 * np.outer(*inside), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("kernel", "result", "strides", "dilation", "expected"),
-    [
-        ((3, 3, 16, 16), (4, 10, 10, 16), (1, 1), (1, 1), True),
-        ((3, 3, 15, 16), (4, 10, 10, 16), (1, 1), (1, 1), False),  # few channels
-        ((3, 3, 16, 16), (3, 10, 10, 16), (1, 1), (1, 1), False),  # few tiles
-        ((3, 3, 16, 16), (90, 5, 5, 16), (1, 1), (1, 1), False),  # 25 of 36 pixels
-        ((3, 3, 16, 16), (90, 7, 7, 16), (1, 1), (1, 1), True),  # 49 of 64
-        ((3, 3, 16, 16), (4, 10, 10, 16), (2, 1), (1, 1), False),
-        ((3, 3, 16, 16), (4, 10, 10, 16), (1, 1), (1, 2), False),
-        ((3, 5, 16, 16), (4, 10, 10, 16), (1, 1), (1, 1), False),
+    ("call", "kernel", "result", "strides", "dilation", "expected"),
+    [  # multiplications, the transformed kernel's counted as 100 tiles (8 of a gradient), against 0.9 (0.55) of the definition's
+        ("convolution", (3, 3, 16, 16), (16, 10, 10, 16), (1, 1), (1, 1), 2),  # 16 * (400 + 100) or 36 * (144 + 100), of 14,400
+        ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (1, 1), (1, 1), 4),  # 16 * (2160 + 100) or 36 * (540 + 100)
+        ("convolution", (3, 3, 15, 16), (60, 12, 12, 16), (1, 1), (1, 1), 0),  # few channels
+        ("convolution", (3, 3, 16, 16), (3, 8, 8, 16), (1, 1), (1, 1), 0),  # 16 * (48 + 100), of 1,728
+        ("kernel_gradient", (3, 3, 16, 16), (3, 8, 8, 16), (1, 1), (1, 1), 4),  # 36 * (12 + 8)
+        ("kernel_gradient", (3, 3, 16, 16), (90, 5, 5, 16), (1, 1), (1, 1), 0),  # 16 * (810 + 8) or 36 * (360 + 8), of 20,250
+        ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (2, 1), (1, 1), 0),
+        ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (1, 1), (1, 2), 0),
+        ("convolution", (3, 5, 16, 16), (60, 12, 12, 16), (1, 1), (1, 1), 0),
+        ("convolution", (5, 5, 16, 16), (60, 12, 12, 16), (1, 1), (1, 1), 2),
+        ("convolution", (5, 5, 16, 16), (1, 12, 12, 16), (1, 1), (1, 1), 0),  # 36 * (36 + 100), of 3,600
     ],
 )
-def test_when_winograds_way_pays(kernel, result, strides, dilation, expected):
-    assert native.pays("convolution", kernel, result, strides, dilation) == expected
+def test_when_winograds_way_pays(call, kernel, result, strides, dilation, expected):
+    assert native.winograd_tile(call, kernel, result, strides, dilation) == expected
 
 
 def test_what_the_environment_asks_for():

@@ -32,9 +32,10 @@ HANDLERS = {"convolution": "JaxcnnConvolution", "conv_relu": "JaxcnnConvRelu", "
 SETS = ("avx512", "avx2", "any")  # of instructions, the fastest first
 VARIABLE = "JAXCNN_KERNELS"  # of the environment: a set, or none
 
-CHANNELS = 16  # of images and of outputs, from which on Winograd's transforms are worth their time
-TILES = {"convolution": 100, "kernel_gradient": 32}  # of 2x2 pixels, from which on its transformed kernels are
-FILLED = 0.75  # of the tiles' pixels that are the result's
+WINOGRAD = {(3, 3): (2, 4), (5, 5): (2,)}  # pixels of a tile's side, by the taps
+CHANNELS = 16  # of images and of outputs, from which on its transforms are worth their time
+TRANSFORMED = {"convolution": 100, "kernel_gradient": 8}  # tiles that take as long as a kernel's transform
+WORTH = {"convolution": 0.9, "kernel_gradient": 0.55}  # of the definition's multiplications, at most
 
 _left_out = jax.make_user_context(False)  # a part of what `jax.jit` knows a program by
 
@@ -136,15 +137,15 @@ def _convolution(call: str, operands: tuple[Array, ...], strides: Pair, pads: Pa
         for size, count, stride, pad, step in zip(images.shape[1:3], taps, strides, pads, dilation, strict=True)
     )
     shape = (len(images), rows, columns, channels[1])
-    options["winograd"] = pays("convolution", (*taps, *channels), shape, strides, dilation)
-    return _call(call, shape, operands, strides, pads, dilation, **options)
+    tile = winograd_tile("convolution", (*taps, *channels), shape, strides, dilation)
+    return _call(call, shape, operands, strides, pads, dilation, tile, **options)
 
 
 def kernel_gradient(images: Array, cotangent: Array, taps: Pair, strides: Pair, pads: Pairs, dilation: Pair) -> Array:
     """The gradient of `convolution` by its kernel: ``f32[N, H, W, C]`` with ``f32[N, H', W', D]`` to ``f32[h, w, C, D]``."""
     shape = (*taps, images.shape[3], cotangent.shape[3])
-    winograd = pays("kernel_gradient", shape, cotangent.shape, strides, dilation)
-    return _call("kernel_gradient", shape, (images, cotangent), strides, pads, dilation, winograd=winograd)
+    tile = winograd_tile("kernel_gradient", shape, cotangent.shape, strides, dilation)
+    return _call("kernel_gradient", shape, (images, cotangent), strides, pads, dilation, tile)
 
 
 def product(left: Array, right: Array, *, transposed: tuple[bool, bool] = (False, False)) -> Array:
@@ -155,25 +156,35 @@ def product(left: Array, right: Array, *, transposed: tuple[bool, bool] = (False
     return kernel_gradient(left[None, None], (right.T if transposed[1] else right)[None, None], (1, 1), **pixels)[0, 0]
 
 
-def pays(call: str, kernel: tuple[int, ...], result: tuple[int, ...], strides: Pair, dilation: Pair) -> bool:
-    """Whether a convolution is faster by Winograd's way: 3×3 taps side by side, channels enough, tiles enough and not half empty.
+def winograd_tile(call: str, kernel: tuple[int, ...], result: tuple[int, ...], strides: Pair, dilation: Pair) -> int:
+    """Pixels of a tile's side, for which Winograd's way multiplies least; 0 where the definition is as good, or the only way.
+
+    A tile of T×T pixels under t×t taps takes ``(T + t - 1)**2`` multiplications for each pair of channels; the kernel's transform is counted as tiles.
 
     Args:
       call: ``convolution`` or ``kernel_gradient``.
       kernel: shape, ``[h, w, C, D]``.
       result: shape of the convolution's, ``[N, H', W', D]``.
 
-    >>> pays("convolution", (3, 3, 64, 64), (64, 32, 32, 64), (1, 1), (1, 1))
-    True
+    >>> winograd_tile("convolution", (3, 3, 64, 64), (64, 32, 32, 64), (1, 1), (1, 1))
+    4
     """
     examples, rows, columns, _ = result
-    tiles = examples * -(-rows // 2) * -(-columns // 2)
-    plain = (*kernel[:2], *strides, *dilation) == (3, 3, 1, 1, 1, 1)
-    return plain and min(kernel[2:]) >= CHANNELS and tiles >= TILES[call] and examples * rows * columns >= FILLED * 4 * tiles
+    taps = kernel[:2]
+    if (*strides, *dilation) != (1, 1, 1, 1) or min(kernel[2:]) < CHANNELS:
+        return 0
+
+    def multiplications(tile: int) -> int:
+        return (tile + taps[0] - 1) ** 2 * (examples * -(-rows // tile) * -(-columns // tile) + TRANSFORMED[call])
+
+    best = min(WINOGRAD.get(taps, ()), key=multiplications, default=0)
+    return best if best and multiplications(best) <= WORTH[call] * taps[0] * taps[1] * examples * rows * columns else 0
 
 
-def _call(call: str, shape: tuple[int, ...], operands: tuple[Array, ...], strides: Pair, pads: Pairs, dilation: Pair, **options):
+def _call(
+    call: str, shape: tuple[int, ...], operands: tuple[Array, ...], strides: Pair, pads: Pairs, dilation: Pair, winograd: int, **options
+):
     pairs = {"strides": strides, "before": [low for low, _ in pads], "dilation": dilation}
     return jax.ffi.ffi_call(CALLS + call, jax.ShapeDtypeStruct(shape, jnp.float32), vmap_method="sequential")(
-        *operands, **{name: np.array(pair, np.int64) for name, pair in pairs.items()}, **options
+        *operands, **{name: np.array(pair, np.int64) for name, pair in pairs.items()}, winograd=np.int64(winograd), **options
     )

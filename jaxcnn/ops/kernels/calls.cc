@@ -10,10 +10,10 @@ using Bias = ffi::Buffer<ffi::F32, 1>;
 using Result = ffi::Result<Array>;
 using Pair = ffi::Span<const std::int64_t>;
 
-// How windows lie; the names are those of the calls' attributes.
+// How windows lie; the names are those of the calls' attributes. Winograd's way makes tiles of so many pixels a side, 0 for no such way.
 struct Windows {
   Pair strides, before, dilation;
-  bool winograd;
+  Index winograd;
 };
 
 // Shapes are those of the images, of the convolution's result, and of its kernel.
@@ -23,41 +23,55 @@ Geometry GeometryOf(Pair images, Pair result, Pair kernel, const Windows& window
           {windows.dilation[0], windows.dilation[1]}};
 }
 
-bool Refused(const Geometry& g, const Windows& windows) {
-  const bool suits = g.taps[0] == 3 && g.taps[1] == 3 && g.strides[0] == 1 && g.strides[1] == 1 && g.dilation[0] == 1 &&
-                     g.dilation[1] == 1;
-  return windows.winograd && !suits;
+bool Suits(const Geometry& g, Index taps) {
+  return g.taps[0] == taps && g.taps[1] == taps && g.strides[0] == 1 && g.strides[1] == 1 && g.dilation[0] == 1 && g.dilation[1] == 1;
 }
 
-ffi::Error Refusal() { return ffi::Error::InvalidArgument("Winograd's way is for 3x3 taps side by side"); }
+// Calls f with Winograd's scheme of those tiles and these taps, if there is one.
+template <class F>
+ffi::Error WithScheme(const Geometry& g, Index tile, F f) {
+  if (tile == 2 && Suits(g, 3))
+    f(Winograd<2, 3>{});
+  else if (tile == 4 && Suits(g, 3))
+    f(Winograd<4, 3>{});
+  else if (tile == 2 && Suits(g, 5))
+    f(Winograd<2, 5>{});
+  else
+    return ffi::Error::InvalidArgument("Winograd's way is for tiles of 2 or 4 pixels under 3x3 taps side by side, or of 2 under 5x5");
+  return ffi::Error::Success();
+}
 
 ffi::Error Convolve(ffi::ThreadPool& pool, Array images, Array kernel, const float* bias, Result result, const Windows& windows,
                     bool turned) {
   const Geometry g = GeometryOf(images.dimensions(), result->dimensions(), kernel.dimensions(), windows);
-  if (Refused(g, windows)) return Refusal();
   const Kernel weights = {kernel.typed_data(), g.Taps(), g.channels, g.outputs, turned};
-  const auto convolution = windows.winograd ? WinogradConvolution : DirectConvolution;
-  convolution(pool, g, images.typed_data(), weights, bias, result->typed_data());
+  if (windows.winograd)
+    return WithScheme(g, windows.winograd, [&](auto scheme) {
+      WinogradConvolution<decltype(scheme)>(pool, g, images.typed_data(), weights, bias, result->typed_data());
+    });
+  DirectConvolution(pool, g, images.typed_data(), weights, bias, result->typed_data());
   return ffi::Error::Success();
 }
 
 ffi::Error Convolution(ffi::ThreadPool pool, Array images, Array kernel, Result result, Pair strides, Pair before, Pair dilation,
-                       bool winograd, bool turned) {
+                       Index winograd, bool turned) {
   return Convolve(pool, images, kernel, nullptr, result, {strides, before, dilation, winograd}, turned);
 }
 
 ffi::Error ConvRelu(ffi::ThreadPool pool, Array images, Array kernel, Bias bias, Result result, Pair strides, Pair before,
-                    Pair dilation, bool winograd) {
+                    Pair dilation, Index winograd) {
   return Convolve(pool, images, kernel, bias.typed_data(), result, {strides, before, dilation, winograd}, false);
 }
 
 ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, Result result, Pair strides, Pair before, Pair dilation,
-                          bool winograd) {
+                          Index winograd) {
   const Windows windows = {strides, before, dilation, winograd};
   const Geometry g = GeometryOf(images.dimensions(), cotangent.dimensions(), result->dimensions(), windows);
-  if (Refused(g, windows)) return Refusal();
-  const auto gradient = winograd ? WinogradKernelGradient : DirectKernelGradient;
-  gradient(pool, g, images.typed_data(), cotangent.typed_data(), result->typed_data());
+  if (winograd)
+    return WithScheme(g, winograd, [&](auto scheme) {
+      WinogradKernelGradient<decltype(scheme)>(pool, g, images.typed_data(), cotangent.typed_data(), result->typed_data());
+    });
+  DirectKernelGradient(pool, g, images.typed_data(), cotangent.typed_data(), result->typed_data());
   return ffi::Error::Success();
 }
 
@@ -67,7 +81,7 @@ auto WithWindows(Arguments arguments) {
       .template Attr<Pair>("strides")
       .template Attr<Pair>("before")
       .template Attr<Pair>("dilation")
-      .template Attr<bool>("winograd");
+      .template Attr<Index>("winograd");
 }
 
 auto Operands() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>(); }
