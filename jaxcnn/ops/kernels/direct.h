@@ -1,190 +1,152 @@
 // The convolution and its gradient by the kernel as they are defined, for any window.
 #pragma once
 
-#include <cstring>
-#include <memory>
-#include <vector>
-
 #include "geometry.h"
-#include "work.h"
 
 namespace jaxcnn {
-
-// A pixel's sums of a panel to the result: as they are, or with a bias added and negatives cut off.
-inline void Finish(const Panels& panels, Index panel, const float* sums, const float* bias, float* to) {
-  for (Index lane = 0; lane < panels.width; lane += kLanes) {
-    const Index have = panels.Have(panel) - lane, output = panels.First(panel) + lane;
-    Vector sum = Load(sums + lane);
-    if (bias) sum = Rectified(sum + LoadSome(bias + output, have));
-    StoreSome(to + output, sum, have);
-  }
-}
-
-// The images that the kernels below read: as they are, or where rows of taps reach into the padding, a copy with it.
-class Input {
- public:
-  Input(ffi::ThreadPool& pool, const Geometry& given, const float* from) : g(given), images(from) {
-    const Geometry whole = Padded(given);
-    const bool inside = !given.before[0] && !given.before[1] && whole.high <= given.high && whole.wide <= given.wide;
-    if (!RowsOfTaps(given) || inside) return;
-    const Index size = whole.high * whole.wide * given.channels;
-    padded_ = std::make_unique<Numbers>(given.images * size);
-    float* const to = *padded_;
-    const Index shares = std::min(given.images, Threads(pool));
-    InParallel(pool, shares, [=](Index share) {
-      for (Index image = given.images * share / shares; image < given.images * (share + 1) / shares; ++image)
-        Pad(given, from + image * given.high * given.wide * given.channels, to + image * size);
-    });
-    g = whole;
-    images = to;
-  }
-
-  Geometry g;
-  const float* images;
-
- private:
-  std::unique_ptr<Numbers> padded_;
-};
 
 // images [N][H][W][C] with kernel to result [N][H'][W'][D]; bias [D] or null.
 //
 // Of many pixels the kernel is packed once, before; of few, each panel's part when its turn comes.
-inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& given, const float* all, const Kernel& kernel, const float* bias,
+inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
                               float* result) {
   constexpr Index kPixels = 96;   // of a block: with a panel's sums in the first cache, with their channels in the second
   constexpr Index kFew = 256;     // that are one block
   constexpr Index kLength = 192;  // of a panel's part that stays in the first cache
-  const Input input(pool, given, all);
-  const Geometry g = input.g;
-  const float* const images = input.images;
   const Panels panels(g.outputs);
+  const Runs runs(g);
   const Index depth = kernel.Rows();
-  const bool few = g.Pixels() <= kFew, rows_of_taps = RowsOfTaps(given);
+  const bool few = g.Pixels() <= kFew;
   const Numbers packed(few ? 0 : panels.count * depth * panels.width);
   float* const weights = packed;
   if (!few)
     InParallel(pool, panels.count, [=](Index panel) { kernel.Pack(panels, panel, 0, depth, weights + panel * depth * panels.width); });
 
-  const Index across = rows_of_taps ? 1 : g.taps[1];  // runs of a row of taps
-  const Index runs = g.taps[0] * across, length = depth / runs;
-  const Index together = std::max<Index>(1, kLength / length), piece = std::min(length, kLength);  // of a tile's one pass: runs, or a run's part
-  const Index pixels = few ? g.Pixels() : kPixels, blocks = (g.Pixels() + pixels - 1) / pixels;
+  const Index together = std::max<Index>(1, kLength / runs.length), piece = std::min(runs.length, kLength);  // of a tile's one pass: runs, or a run's part
+  const Index whole_rows = std::max<Index>(1, kPixels / g.columns) * g.columns;  // what is padded is so row by row
+  const Index pixels = few ? g.Pixels() : Rows::Reaches(g) ? whole_rows : kPixels, blocks = (g.Pixels() + pixels - 1) / pixels;
   const Index parts = std::min(panels.count, std::max<Index>(1, 4 * Threads(pool) / blocks));  // few pixels: panels are shared out too
   const Index units = blocks * parts, shares = std::min(units, 4 * Threads(pool));
   InParallel(pool, shares, [=](Index share) {
-    const Numbers sums(pixels * panels.width), part_packed(few ? kLength * panels.width : 0), zeros(length);
-    std::fill_n(static_cast<float*>(zeros), length, 0.0f);
-    const Index kept = rows_of_taps ? 1 : runs;  // pointers of a pixel: of the first row of taps, below which the others lie, or of every tap
-    std::vector<const float*> lefts(pixels * kept);
-    std::vector<Index> offsets(runs, 0);
-    for (Index run = 0; rows_of_taps && run < runs; ++run) offsets[run] = run * g.dilation[0] * g.wide * g.channels;
+    Rows rows(g, images, pixels / g.columns + 2);
+    const std::vector<Index> offsets = runs.Offsets(g, rows.Below());
+    const Numbers sums(depth > kLength ? pixels * panels.width : 0), part_packed(few ? kLength * panels.width : 0);
+    std::vector<const float*> lefts(pixels);
     Index found = -1;
     for (Index unit = units * share / shares; unit < units * (share + 1) / shares; ++unit) {
-      const Index block = unit / parts, part = unit % parts;
-      const Index first = block * pixels, last = std::min(g.Pixels(), first + pixels);
+      const Index block = unit / parts, part = unit % parts, first = block * pixels, last = std::min(g.Pixels(), first + pixels);
       if (found != block) {
-        Geometry::Place place = g.PlaceOf(first);
-        for (Index pixel = first; pixel < last; ++pixel, place = g.Next(place)) {
-          const float** const left = &lefts[(pixel - first) * kept];
-          if (rows_of_taps)
-            *left = g.At(images, place);
-          else
-            g.UnderAll(images, place, g.taps[0], across, zeros, left);
-        }
+        rows.Hold(first / g.columns, (last - 1) / g.columns + 1);
+        for (Index row = first / g.columns, pixel = first; pixel < last; ++row)
+          for (const float* const left = rows.Under(row); pixel < std::min(last, (row + 1) * g.columns); ++pixel)
+            lefts[pixel - first] = left + (pixel - row * g.columns) * g.strides[1] * g.channels;
       }
       found = block;
-      for (Index panel = panels.count * part / parts; panel < panels.count * (part + 1) / parts; ++panel) {
-        for (Index run = 0; run < runs; run += together)
-          for (Index k = 0; k < length; k += piece) {
-            const Index some = std::min(together, runs - run), deep = std::min(piece, length - k);
-            const float* right = weights + (panel * depth + run * length + k) * panels.width;
+      for (Index panel = panels.count * part / parts; panel < panels.count * (part + 1) / parts; ++panel)
+        for (Index run = 0; run < runs.count; run += together)
+          for (Index k = 0; k < runs.length; k += piece) {
+            const Index some = std::min(together, runs.count - run), deep = std::min(piece, runs.length - k);
+            const float* right = weights + (panel * depth + run * runs.length + k) * panels.width;
             if (few) {
-              kernel.Pack(panels, panel, run * length + k, some * deep, part_packed);
+              kernel.Pack(panels, panel, run * runs.length + k, some * deep, part_packed);
               right = part_packed;
             }
-            panels.EachTile(last - first, [&](Index row, Index rows) {
-              const Lefts left = {&lefts[row * kept + (rows_of_taps ? 0 : run)], kept, !rows_of_taps, &offsets[run], k};
-              panels.OfPointers(rows)(left, some, deep, right, sums + row * panels.width, run + k == 0);
+            const bool fresh = run + k == 0, finished = run + some == runs.count && k + deep == runs.length;
+            float* const pixel = finished ? result + first * g.outputs + panels.First(panel) : nullptr;
+            const float* const shift = bias ? bias + panels.First(panel) : nullptr;
+            panels.EachTile(last - first, [&](Index row, Index count) {
+              panels.OfPointers(count)(&lefts[row], &offsets[run], some, k, deep, right,
+                                       {sums + row * panels.width, fresh, finished ? pixel + row * g.outputs : nullptr, g.outputs, panels.Have(panel), shift});
             });
           }
-        for (Index pixel = first; pixel < last; ++pixel)
-          Finish(panels, panel, sums + (pixel - first) * panels.width, bias, result + pixel * g.outputs);
-      }
     }
   });
 }
 
+// A tile of the gradient by the kernel: of a panel's outputs, so many of a run's numbers from one on.
+struct GradientTile {
+  Index panel, run, first, rows;
+
+  // Its place in the gradient [h][w][C][D].
+  float* In(float* gradient, const Panels& panels, const Runs& runs) const {
+    return gradient + (run * runs.length + first) * panels.columns + panels.First(panel);
+  }
+};
+
+inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs) {
+  std::vector<GradientTile> tiles;
+  for (Index panel = 0; panel < panels.count; ++panel)
+    panels.EachTile(runs.length, [&](Index first, Index rows) {
+      for (Index run = 0; run < runs.count; ++run) tiles.push_back({panel, run, first, rows});
+    });
+  return tiles;
+}
+
 // images [N][H][W][C] with cotangent [N][H'][W'][D] to result [h][w][C][D].
 //
-// The result's tiles are shared out, so no sum is of two threads; each goes over the pixels block by block, while all of its tiles use them.
-inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& given, const float* all, const float* cotangent, float* result) {
-  constexpr Index kPixels = 112;
-  const Input input(pool, given, all);
-  const Geometry g = input.g;
-  const float* const images = input.images;
-  const Index across = RowsOfTaps(given) ? 1 : g.taps[1];
-  const Index runs = g.taps[0] * across, length = g.Taps() * g.channels / runs;
+// It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part of the
+// pixels; else the result's tiles are shared out, and no sum is of two threads.
+inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images, const float* cotangent, float* result) {
+  constexpr Index kPixels = 112, kSmall = 1 << 18, kLarge = 1 << 18;  // sums of all threads; of one, that leave the second cache
   const Panels panels(g.outputs);
-  struct Tile {
-    Index panel, run, first, rows;
-  };
-  std::vector<Tile> tiles;
-  for (Index panel = 0; panel < panels.count; ++panel)
-    panels.EachTile(length, [&](Index first, Index rows) {
-      for (Index run = 0; run < runs; ++run) tiles.push_back({panel, run, first, rows});
-    });
-  const Index count = static_cast<Index>(tiles.size()), shares = std::min(count, Threads(pool));
+  const Runs runs(g);
+  const std::vector<GradientTile> tiles = GradientTiles(panels, runs);
+  const Index count = static_cast<Index>(tiles.size()), size = kMostRows * panels.width, lines = g.images * g.rows;
 
-  const bool large = count * kMostRows * panels.width / shares > 1 << 18;  // sums that leave the second cache: fewer passes over them
-  const Index most = large ? 4 * kPixels : kPixels;
+  const Index most = count * size / Threads(pool) > kLarge ? 4 * kPixels : kPixels;  // fewer passes over large sums
   const Index strips = (g.columns + most - 1) / most, columns = (g.columns + strips - 1) / strips;
   const Index together = strips > 1 ? 1 : std::max<Index>(1, most / columns);  // rows of one image or of several
+  const Index blocks = (lines + together - 1) / together;
 
+  const bool own = count * size * Threads(pool) <= kSmall && blocks >= 2 * Threads(pool);
+  const Index shares = own ? Threads(pool) : std::min(count, Threads(pool));
+  const Numbers owned(own ? shares * count * size : 0);
+  float* const all_sums = owned;
   InParallel(pool, shares, [=, &tiles](Index share) {
-    const Index begin = count * share / shares, end = count * (share + 1) / shares;
-    const bool once = g.images * g.rows <= together && strips == 1;  // one block: a tile's sums are not kept
-    const Numbers sums((once ? 1 : end - begin) * kMostRows * panels.width), packed(together * columns * panels.width);
-    std::vector<const float*> lefts, rights;
-    const auto finish = [&](const Tile& tile, const float* from) {
-      for (Index row = 0; row < tile.rows; ++row)
-        std::memcpy(result + (tile.run * length + tile.first + row) * g.outputs + panels.First(tile.panel), from + row * panels.width,
-                    panels.Have(tile.panel) * sizeof(float));
-    };
-    bool fresh = true;
-    for (Index row = 0; row < g.images * g.rows; row += together)
+    const Index begin = own ? 0 : count * share / shares, end = own ? count : count * (share + 1) / shares;
+    const Index first = own ? blocks * share / shares * together : 0;
+    const Index last = own ? std::min(lines, blocks * (share + 1) / shares * together) : lines;
+    const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
+    const Numbers shared(own || once ? 0 : (end - begin) * size), packed(together * columns * panels.width);
+    float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
+    Rows rows(g, images, together);
+    const std::vector<Index> offsets = runs.Offsets(g, rows.Below());
+    std::vector<const float*> lefts(together), rights(together);
+    for (Index line = first; line < last; line += together) {
+      const Index high = std::min(together, last - line);
+      rows.Hold(line, line + high);
       for (Index column = 0; column < g.columns; column += columns) {
-        const Index rows = std::min(together, g.images * g.rows - row), wide = std::min(columns, g.columns - column);
-        Index panel = -1, run = -1, skipped = 0, used = 0;
+        const Index wide = std::min(columns, g.columns - column);
+        const float* const pixels = cotangent + (line * g.columns + column) * g.outputs;
+        const bool beside = (lines - line) * g.columns - column >= ((high - 1) * g.columns + wide) + panels.width / g.outputs + 1;  // none is read behind the last
+        const bool as_they_are = panels.count == 1 && (panels.width == g.outputs || beside);
+        const bool finished = !own && line + high == last && column + wide == g.columns;
+        const Index apart = as_they_are ? g.outputs : panels.width;
+        Index panel = -1, run = -1;
         for (Index at = begin; at < end; ++at) {
-          const Tile& tile = tiles[at];
-          if (tile.panel != panel)
-            for (Index r = 0; r < rows; ++r)
-              PackPanel(panels, tile.panel, cotangent + ((row + r) * g.columns + column) * g.outputs, wide, packed + r * wide * panels.width);
-          if (tile.run != run || tile.panel != panel) {
-            const Index i = tile.run / across, j = tile.run % across;
-            const Index left = column * g.strides[1] - g.before[1] + j * g.dilation[1];  // the image's column under the first
-            skipped = left < 0 ? (-left + g.strides[1] - 1) / g.strides[1] : 0;
-            used = std::min(wide, left < g.wide ? (g.wide - 1 - left) / g.strides[1] + 1 : 0) - skipped;
-            lefts.clear();
-            rights.clear();
-            for (Index r = 0; r < rows; ++r) {
-              const Index y = (row + r) % g.rows * g.strides[0] - g.before[0] + i * g.dilation[0];
-              if (y < 0 || y >= g.high || used <= 0) continue;
-              lefts.push_back(images + (((row + r) / g.rows * g.high + y) * g.wide + left + skipped * g.strides[1]) * g.channels);
-              rights.push_back(packed + (r * wide + skipped) * panels.width);
-            }
+          const GradientTile& tile = tiles[at];
+          for (Index r = 0; r < high && tile.panel != panel; ++r) {
+            rights[r] = as_they_are ? pixels + r * g.columns * g.outputs : packed + r * wide * panels.width;
+            if (!as_they_are) PackPanel(panels, tile.panel, pixels + r * g.columns * g.outputs, wide, packed + r * wide * panels.width);
           }
+          for (Index r = 0; r < high && (tile.run != run || tile.panel != panel); ++r)
+            lefts[r] = rows.Under(line + r) + column * g.strides[1] * g.channels + offsets[tile.run];
           panel = tile.panel;
           run = tile.run;
-          float* const to = sums + (once ? 0 : at - begin) * kMostRows * panels.width;
-          panels.OfColumns(tile.rows)(lefts.data(), rights.data(), static_cast<Index>(lefts.size()), used, tile.first,
-                                      g.strides[1] * g.channels, to, fresh);
-          if (once) finish(tile, to);
+          panels.OfColumns(tile.rows)(lefts.data(), rights.data(), high, wide, tile.first, g.strides[1] * g.channels, apart,
+                                      {sums + (once ? 0 : at - begin) * size, line == first && column == 0,
+                                       finished ? tile.In(result, panels, runs) : nullptr, g.outputs, panels.Have(panel), nullptr});
         }
-        fresh = false;
       }
-    for (Index at = begin; at < end && !once; ++at) finish(tiles[at], sums + (at - begin) * kMostRows * panels.width);
+    }
   });
+  for (Index at = 0; at < count && own; ++at)
+    for (Index row = 0; row < tiles[at].rows; ++row)
+      for (Index column = 0; column < panels.Have(tiles[at].panel); ++column) {
+        float sum = 0;
+        for (Index share = 0; share < shares; ++share) sum += all_sums[(share * count + at) * size + row * panels.width + column];
+        tiles[at].In(result, panels, runs)[row * g.outputs + column] = sum;
+      }
 }
 
 }  // namespace jaxcnn

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "tile.h"
+#include "work.h"
 
 namespace jaxcnn {
 
@@ -15,26 +18,12 @@ struct Geometry {
   Index Pixels() const { return images * rows * columns; }
   Index Taps() const { return taps[0] * taps[1]; }
 
-  // Where in the images the first tap of a pixel of the result lies; rows and columns may be in the padding.
+  // A pixel, which may be in the padding.
   struct Place {
     Index image, row, column;
   };
-  Place PlaceOf(Index pixel) const {
-    return {pixel / (rows * columns), pixel / columns % rows * strides[0] - before[0], pixel % columns * strides[1] - before[1]};
-  }
-  Place Next(Place place) const {
-    if ((place.column += strides[1]) < columns * strides[1] - before[1]) return place;
-    place.column = -before[1];
-    if ((place.row += strides[0]) < rows * strides[0] - before[0]) return place;
-    return {place.image + 1, -before[0], place.column};
-  }
 
-  // The channels of the image's pixel there, where that is not in the padding.
-  const float* At(const float* from, const Place& place) const {
-    return from + ((place.image * high + place.row) * wide + place.column) * channels;
-  }
-
-  // Those of the pixels so many taps down and across from there, `padding` outside of the image: [down][across].
+  // The channels of the images' pixels so many taps down and across from a place, `padding` outside of the image: [down][across].
   void UnderAll(const float* from, const Place& place, Index down, Index across, const float* padding, const float** to) const {
     for (Index i = 0; i < down; ++i) {
       const Index row = place.row + i * dilation[0];
@@ -46,28 +35,81 @@ struct Geometry {
   }
 };
 
-// So few channels that a tap is not worth a loop of its own: a row of taps is one, which needs its pixels side by side, padding too.
-constexpr Index kFewChannels = 32;
+// The images' rows under some of the result's: as they are, or where windows reach into the padding, a copy with it, which stays in a cache.
+class Rows {
+ public:
+  // For so many of the result's rows at a time.
+  Rows(const Geometry& g, const float* images, Index most) : g_(g), images_(images), as_they_are_(!Reaches(g)) {
+    reach_ = {(g.taps[0] - 1) * g.dilation[0] + 1, (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1};
+    if (as_they_are_) return;
+    room_ = std::make_unique<Numbers>(most * std::max(reach_.high, g.strides[0]) * reach_.wide * g.channels);
+    starts_.resize(most);
+  }
 
-inline bool RowsOfTaps(const Geometry& g) { return g.channels < kFewChannels && g.dilation[1] == 1; }
+  // Whether windows reach into the padding.
+  static bool Reaches(const Geometry& g) {
+    const Index last[2] = {(g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0], (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1]};
+    return g.before[0] || g.before[1] || last[0] >= g.high || last[1] >= g.wide;
+  }
 
-// The shapes of images with their padding, as far as the taps reach.
-inline Geometry Padded(Geometry g) {
-  g.high = (g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0] + 1;
-  g.wide = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1;
-  g.before[0] = g.before[1] = 0;
-  return g;
-}
+  // Before `Under` is asked of the rows from first to last, counted through all images.
+  void Hold(Index first, Index last) {
+    first_ = first;
+    float* to = as_they_are_ ? nullptr : static_cast<float*>(*room_);
+    for (Index row = first, end; row < last && to; row = end) {
+      const Index image = row / g_.rows, top = row % g_.rows * g_.strides[0] - g_.before[0];
+      end = std::min(last, (image + 1) * g_.rows);
+      for (Index at = row; at < end; ++at) starts_[at - first] = to + (at - row) * g_.strides[0] * Below();
+      for (Index y = top; y < top + (end - row - 1) * g_.strides[0] + reach_.high; ++y, to += Below()) Pad(image, y, to);
+    }
+  }
 
-// One image with its padding.
-inline void Pad(const Geometry& g, const float* image, float* to) {
-  const Geometry padded = Padded(g);
-  const Index left = std::min(padded.wide, g.before[1]), inside = std::max<Index>(0, std::min(padded.wide - left, g.wide));
-  std::memset(to, 0, padded.high * padded.wide * g.channels * sizeof(float));
-  for (Index row = std::min(padded.high, g.before[0]); row < std::min(padded.high, g.high + g.before[0]); ++row)
-    std::memcpy(to + (row * padded.wide + left) * g.channels, image + (row - g.before[0]) * g.wide * g.channels,
-                inside * g.channels * sizeof(float));
-}
+  // What the first tap of the row's first pixel is multiplied with.
+  const float* Under(Index row) const {
+    return as_they_are_ ? images_ + (row / g_.rows * g_.high + row % g_.rows * g_.strides[0]) * Below() : starts_[row - first_];
+  }
+
+  // Numbers from a pixel to the one below it.
+  Index Below() const { return (as_they_are_ ? g_.wide : reach_.wide) * g_.channels; }
+
+ private:
+  void Pad(Index image, Index y, float* to) const {
+    const Index left = std::min(reach_.wide, g_.before[1]), inside = std::max<Index>(0, std::min(reach_.wide - left, g_.wide));
+    if (y < 0 || y >= g_.high) {
+      std::memset(to, 0, Below() * sizeof(float));
+      return;
+    }
+    std::memset(to, 0, left * g_.channels * sizeof(float));
+    std::memcpy(to + left * g_.channels, images_ + (image * g_.high + y) * g_.wide * g_.channels, inside * g_.channels * sizeof(float));
+    std::memset(to + (left + inside) * g_.channels, 0, (reach_.wide - left - inside) * g_.channels * sizeof(float));
+  }
+
+  Geometry g_;
+  const float* images_;
+  bool as_they_are_;
+  struct {
+    Index high, wide;  // of a window; of all of a row's
+  } reach_;
+  std::unique_ptr<Numbers> room_;
+  std::vector<const float*> starts_;
+  Index first_ = 0;
+};
+
+// Taps that lie side by side in memory: a row of them, or where they are apart, each for itself.
+struct Runs {
+  Index across, count, length;  // of a row of taps; of all; numbers of each
+
+  explicit Runs(const Geometry& g)
+      : across(g.dilation[1] == 1 ? 1 : g.taps[1]), count(g.taps[0] * across), length(g.Taps() * g.channels / count) {}
+
+  // From a window's first tap to each run.
+  std::vector<Index> Offsets(const Geometry& g, Index below) const {
+    std::vector<Index> offsets;
+    for (Index run = 0; run < count; ++run)
+      offsets.push_back(run / across * g.dilation[0] * below + run % across * g.dilation[1] * g.channels);
+    return offsets;
+  }
+};
 
 // A convolution's kernel [h][w][C][D], read as a matrix [tap and channel][output]; or, turned, one [h][w][D][C] by 180 degrees.
 struct Kernel {

@@ -1,7 +1,7 @@
 // Tiles of a product of matrices, held in registers: the innermost loop of every kernel here.
 //
 // A tile has up to MostRows(vectors) rows, each of so many vectors. Its right factor is a panel, [k][vectors * kLanes]; its sums are
-// [row][vectors * kLanes]. Both layouts are this library's own, padded with zeros, so no tile has a remainder.
+// [row][vectors * kLanes]. Both layouts are this library's own, so no tile has a remainder: what stands behind the last column is never used.
 #pragma once
 
 #include <algorithm>
@@ -60,15 +60,35 @@ inline void StoreSome(float* to, Vector vector, Index have) {
 // Negatives cut off; what is no number stays none.
 inline Vector Rectified(Vector vector) { return vector < 0 ? Vector{} : vector; }
 
+// Where a tile goes: to its sums [row][vectors * kLanes] while more is to come, with what they hold already; in the end to the result, whose rows lie
+// `apart`, as it is or with a bias added and negatives cut off.
+struct Sink {
+  float* sums;
+  bool fresh = true;  // the sums hold nothing
+  float* result = nullptr;
+  Index apart = 0, have = 0;    // of the result; so many columns from the tile's first
+  const float* bias = nullptr;  // from the tile's first column on
+};
+
 template <int ROWS, int VECTORS>
-inline void Add(const Vector (&tile)[ROWS][VECTORS], float* sums, bool fresh) {
+inline __attribute__((always_inline)) void Put(Vector (&tile)[ROWS][VECTORS], const Sink& sink) {
+  const auto each = [&](auto f) {
 #pragma GCC unroll 8
-  for (int row = 0; row < ROWS; ++row)
+    for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; ++v) {
-      float* to = sums + (row * VECTORS + v) * kLanes;
-      Store(to, fresh ? tile[row][v] : Load(to) + tile[row][v]);
-    }
+      for (int v = 0; v < VECTORS; ++v) f(row, v, tile[row][v]);
+  };
+  const auto sums = [&](int row, int v) { return sink.sums + (row * VECTORS + v) * kLanes; };
+  const auto result = [&](int row, int v) { return sink.result + row * sink.apart + v * kLanes; };
+  if (!sink.fresh) each([&](int row, int v, Vector& sum) { sum += Load(sums(row, v)); });
+  if (!sink.result) return each([&](int row, int v, Vector& sum) { Store(sums(row, v), sum); });
+  if (sink.bias) {
+    Vector shift[VECTORS];
+    for (int v = 0; v < VECTORS; ++v) shift[v] = LoadSome(sink.bias + v * kLanes, sink.have - v * kLanes);
+    each([&](int row, int v, Vector& sum) { sum = Rectified(sum + shift[v]); });
+  }
+  if (sink.have == VECTORS * kLanes) return each([&](int row, int v, Vector& sum) { Store(result(row, v), sum); });
+  each([&](int row, int v, Vector& sum) { StoreSome(result(row, v), sum, sink.have - v * kLanes); });
 }
 
 // tile[row][:] += left(row) * panel[:]
@@ -83,39 +103,30 @@ inline __attribute__((always_inline)) void AddProducts(Vector (&tile)[ROWS][VECT
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
-// Where the left factors of a tile's rows begin: row r's run i at at[r * apart + i * advance] + offsets[i] + offset.
-struct Lefts {
-  const float* const* at;
-  Index apart, advance;
-  const Index* offsets;
-  Index offset;
-};
-
-// sums[row][:] (+)= sum over runs and k < length of left[row, run][k] * panel[run * length + k][:]
+// sum over runs and k < length of lefts[row][offsets[run] + offset + k] * panel[run * length + k][:]
 template <int ROWS, int VECTORS>
-void Inner(const Lefts& lefts, Index runs, Index length, const float* panel, float* sums, bool fresh) {
+void Inner(const float* const* lefts, const Index* offsets, Index runs, Index offset, Index length, const float* panel, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
-  for (Index run = 0; run < runs; ++run) {
-    const float* left[ROWS];
-    for (int row = 0; row < ROWS; ++row) left[row] = lefts.at[row * lefts.apart + run * lefts.advance] + lefts.offsets[run] + lefts.offset;
-    for (Index k = 0; k < length; ++k, panel += VECTORS * kLanes)
+  const float* left[ROWS];
+  for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
+  for (Index run = 0; run < runs; ++run)
+    for (Index k = offsets[run]; k < offsets[run] + length; ++k, panel += VECTORS * kLanes)
       AddProducts(tile, panel, [&](int row) { return left[row][k]; });
-  }
-  Add(tile, sums, fresh);
+  Put(tile, sink);
 }
 
-// sums[row][:] (+)= sum over runs and k < length of lefts[run][offset + k * step + row] * panels[run][k][:]
+// sum over runs and k < length of lefts[run][offset + k * step + row] * panels[run][k][:], whose rows lie `apart`
 template <int ROWS, int VECTORS>
-void Outer(const float* const* lefts, const float* const* panels, Index runs, Index length, Index offset, Index step,
-           float* sums, bool fresh) {
+void Outer(const float* const* lefts, const float* const* panels, Index runs, Index length, Index offset, Index step, Index apart,
+           const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
   for (Index run = 0; run < runs; ++run) {
     const float* left = lefts[run] + offset;
     const float* panel = panels[run];
-    for (Index k = 0; k < length; ++k, left += step, panel += VECTORS * kLanes)
+    for (Index k = 0; k < length; ++k, left += step, panel += apart)
       AddProducts(tile, panel, [&](int row) { return left[row]; });
   }
-  Add(tile, sums, fresh);
+  Put(tile, sink);
 }
 
 using InnerTile = decltype(&Inner<1, 1>);

@@ -137,8 +137,8 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
       for (Index panel = 0; panel < panels.count; ++panel) {
         for (Index element = 0; element < kElements; ++element)
           panels.EachTile(last - first, [&](Index row, Index rows) {
-            panels.OfPointers(rows)({&lefts[element * block + row], 1, 0, &none, 0}, 1, channels, weights + element * apart + panel * panel_size,
-                                    sums + (element * block + row) * panels.width, true);
+            panels.OfPointers(rows)(&lefts[element * block + row], &none, 1, 0, channels, weights + element * apart + panel * panel_size,
+                                    {sums + (element * block + row) * panels.width});
           });
         TransformSums<Scheme>(g, tiling, panels, panel, sums, block * panels.width, first, last, bias, result);
       }
@@ -169,8 +169,8 @@ void WinogradKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const floa
           const float* left = pixels + element * block * channels;
           const float* right = tiles + element * block * panels.width;
           panels.EachTile(channels, [&](Index row, Index rows) {
-            panels.OfColumns(rows)(&left, &right, 1, last - first, row, channels,
-                                   sums + (panel * kElements + element) * held + row * panels.width, first == 0);
+            panels.OfColumns(rows)(&left, &right, 1, last - first, row, channels, panels.width,
+                                   {sums + (panel * kElements + element) * held + row * panels.width, first == 0});
           });
         }
       }
