@@ -5,6 +5,52 @@
 
 namespace jaxcnn {
 
+// All panels of a kernel: [panel][row][width].
+inline void PackAll(ffi::ThreadPool& pool, const Panels& panels, const Kernel& kernel, float* to) {
+  const Index size = kernel.Rows() * panels.width, shares = Shares(pool, panels.count, size);
+  InParallel(pool, shares, [=](Index share) {
+    for (Index panel = panels.count * share / shares; panel < panels.count * (share + 1) / shares; ++panel)
+      kernel.Pack(panels, panel, 0, kernel.Rows(), to + panel * size);
+  });
+}
+
+// Whether a pixel of the result is of one of the images alone, in its place: a product of matrices.
+inline bool IsProduct(const Geometry& g) {
+  return g.Taps() == 1 && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.high && g.columns == g.wide;
+}
+
+// left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and so is the product
+// found, its tiles turned as they are written.
+inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
+  constexpr Index kRows = 48, kLength = 192;  // of the right, whose sums stay in the first cache; of a panel's part
+  const Panels panels(few);
+  const Kernel transposed = {left, 1, depth, few, true};
+  const Index panel_size = depth * panels.width;
+  const Numbers packed(panels.count * panel_size);
+  float* const columns = packed;
+  PackAll(pool, panels, transposed, columns);
+  const Index blocks = (many + kRows - 1) / kRows, shares = Shares(pool, blocks);
+  InParallel(pool, shares, [=](Index share) {
+    const Numbers sums(kRows * panels.width);
+    const float* lefts[kRows];
+    const Index none = 0;
+    for (Index first = blocks * share / shares * kRows; first < std::min(many, blocks * (share + 1) / shares * kRows); first += kRows) {
+      const Index rows = std::min(kRows, many - first);
+      for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
+      for (Index panel = 0; panel < panels.count; ++panel) {
+        for (Index k = 0; k < depth; k += kLength)
+          panels.EachTile(rows, [&](Index row, Index count) {
+            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kLength, depth - k), columns + panel * panel_size + k * panels.width,
+                                     {sums + row * panels.width, k == 0});
+          });
+        for (Index column = 0; column < panels.Have(panel); ++column)
+          for (Index row = 0; row < rows; ++row)
+            result[(panels.First(panel) + column) * many + first + row] = sums[row * panels.width + column];
+      }
+    }
+  });
+}
+
 // images [N][H][W][C] with kernel to result [N][H'][W'][D]; bias [D] or null.
 //
 // Of many pixels the kernel is packed once, before; of few, each panel's part when its turn comes.
@@ -13,20 +59,21 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const fl
   constexpr Index kPixels = 96;   // of a block: with a panel's sums in the first cache, with their channels in the second
   constexpr Index kFew = 256;     // that are one block
   constexpr Index kLength = 192;  // of a panel's part that stays in the first cache
+  const bool few = g.Pixels() <= kFew;
+  if (few && kernel.turned && !bias && IsProduct(g) && g.outputs >= g.Pixels())
+    return ProductOfRows(pool, g.Pixels(), g.outputs, g.channels, images, kernel.from, result);
   const Panels panels(g.outputs);
   const Runs runs(g);
   const Index depth = kernel.Rows();
-  const bool few = g.Pixels() <= kFew;
   const Numbers packed(few ? 0 : panels.count * depth * panels.width);
   float* const weights = packed;
-  if (!few)
-    InParallel(pool, panels.count, [=](Index panel) { kernel.Pack(panels, panel, 0, depth, weights + panel * depth * panels.width); });
+  if (!few) PackAll(pool, panels, kernel, weights);
 
   const Index together = std::max<Index>(1, kLength / runs.length), piece = std::min(runs.length, kLength);  // of a tile's one pass: runs, or a run's part
   const Index whole_rows = std::max<Index>(1, kPixels / g.columns) * g.columns;  // what is padded is so row by row
   const Index pixels = few ? g.Pixels() : Rows::Reaches(g) ? whole_rows : kPixels, blocks = (g.Pixels() + pixels - 1) / pixels;
-  const Index parts = std::min(panels.count, std::max<Index>(1, 4 * Threads(pool) / blocks));  // few pixels: panels are shared out too
-  const Index units = blocks * parts, shares = std::min(units, 4 * Threads(pool));
+  const Index parts = std::min(panels.count, std::max<Index>(1, 8 * Threads(pool) / blocks));  // few pixels: panels are shared out too
+  const Index units = blocks * parts, shares = Shares(pool, units, pixels * depth);
   InParallel(pool, shares, [=](Index share) {
     Rows rows(g, images, pixels / g.columns + 2);
     const std::vector<Index> offsets = runs.Offsets(g, rows.Below());

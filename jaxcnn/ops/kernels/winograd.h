@@ -124,7 +124,7 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
   });
 
   const Index block = std::min<Index>(192, std::max<Index>(24, kBlock / std::max(channels, g.outputs) / 6 * 6));
-  const Index blocks = (tiling.count + block - 1) / block, shares = std::min(blocks, 4 * Threads(pool));
+  const Index blocks = (tiling.count + block - 1) / block, shares = Shares(pool, blocks);
   InParallel(pool, shares, [=](Index share) {
     const Numbers pixels(kElements * block * channels), sums(kElements * block * panels.width), zeros(channels);
     std::fill_n(static_cast<float*>(zeros), channels, 0.0f);

@@ -17,17 +17,35 @@ namespace jaxcnn {
 
 namespace ffi = xla::ffi;
 
+// Tells the processor that a loop only waits.
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+inline Index Threads(const ffi::ThreadPool& pool) { return std::max<Index>(1, pool.num_threads()); }
+
+// Into how many shares work is cut: so many that none is waited for long, each worth a thread's waking.
+inline Index Shares(const ffi::ThreadPool& pool, Index units, Index numbers_of_a_unit = 1 << 20) {
+  constexpr Index kWorth = 1 << 14;
+  return std::max<Index>(1, std::min({units, 8 * Threads(pool), units * numbers_of_a_unit / kWorth}));
+}
+
 // Calls f(share) for each share, on XLA's own threads, and returns when all are done.
 //
 // Whoever is free takes the next share, the caller too: it waits for none but shares that have begun, so callers that hold all of the pool's
-// threads do not wait for one another. The first exception of any is the caller's, when all are done.
+// threads do not wait for one another. It looks for their end a while before it sleeps, as waking it takes longer than most of them. The first
+// exception of any is the caller's, when all are done.
 template <class F>
 void InParallel(ffi::ThreadPool& pool, Index shares, F f) {
+  constexpr int kLooks = 10000;  // some hundred microseconds
   struct State {
-    std::atomic<Index> next{0};
+    std::atomic<Index> next{0}, done{0};
     std::mutex mutex;
     std::condition_variable all;
-    Index done = 0;
     std::exception_ptr failed;
   };
   auto state = std::make_shared<State>();
@@ -39,19 +57,23 @@ void InParallel(ffi::ThreadPool& pool, Index shares, F f) {
       } catch (...) {
         failed = std::current_exception();
       }
-      std::lock_guard<std::mutex> lock(state->mutex);
-      if (!state->failed) state->failed = failed;
-      if (++state->done == shares) state->all.notify_all();
+      if (failed) {
+        std::lock_guard<std::mutex> lock(state->mutex);
+        if (!state->failed) state->failed = failed;
+      }
+      if (state->done.fetch_add(1) + 1 == shares) {
+        std::lock_guard<std::mutex> lock(state->mutex);
+        state->all.notify_all();
+      }
     }
   };
   for (Index helper = 1; helper < std::min<Index>(pool.num_threads(), shares); ++helper) pool.Schedule(std::function<void()>(work));
   work();
+  for (int look = 0; look < kLooks && state->done.load() < shares; ++look) Pause();
   std::unique_lock<std::mutex> lock(state->mutex);
-  state->all.wait(lock, [&] { return state->done == shares; });
+  state->all.wait(lock, [&] { return state->done.load() == shares; });
   if (state->failed) std::rethrow_exception(state->failed);
 }
-
-inline Index Threads(const ffi::ThreadPool& pool) { return std::max<Index>(1, pool.num_threads()); }
 
 // Room for so many numbers, at the beginning of a cache line.
 class Numbers {
