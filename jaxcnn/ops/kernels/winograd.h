@@ -114,6 +114,7 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
                          float* result) {
   constexpr Index kElements = Scheme::kSide * Scheme::kSide;
   constexpr Index kBlock = (1 << 15) / kElements;  // numbers of an element's channels, at most: all elements' stay in the second cache
+  constexpr Index kDepth = 256;  // channels summed before they are added to the others: the more at a time, the larger the rounding errors
   const Tiling tiling(g, Scheme::kTile);
   const Panels panels(g.outputs);
   const Index channels = g.channels, panel_size = channels * panels.width, apart = panels.count * panel_size;
@@ -136,10 +137,12 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
       TransformImages<Scheme>(g, tiling, images, first, last, 0, channels, zeros, pixels, block * channels);
       for (Index panel = 0; panel < panels.count; ++panel) {
         for (Index element = 0; element < kElements; ++element)
-          panels.EachTile(last - first, [&](Index row, Index rows) {
-            panels.OfPointers(rows)(&lefts[element * block + row], &none, 1, 0, channels, weights + element * apart + panel * panel_size,
-                                    {sums + (element * block + row) * panels.width});
-          });
+          for (Index k = 0; k < channels; k += kDepth)
+            panels.EachTile(last - first, [&](Index row, Index rows) {
+              panels.OfPointers(rows)(&lefts[element * block + row], &none, 1, k, std::min(kDepth, channels - k),
+                                      weights + element * apart + panel * panel_size + k * panels.width,
+                                      {sums + (element * block + row) * panels.width, k == 0});
+            });
         TransformSums<Scheme>(g, tiling, panels, panel, sums, block * panels.width, first, last, bias, result);
       }
     }
