@@ -65,11 +65,15 @@ WINDOWS = {  # images [N, H, W, C], outputs, taps, strides, padding, dilation
     "wide": ((1, 3, 250, 33), 18, (3, 3), (1, 2), ((1, 1), (2, 0)), (1, 1)),
     "wide, taps apart": ((1, 4, 260, 5), 18, (2, 3), (2, 1), ((1, 0), (3, 2)), (1, 2)),
     "all sides differ": ((2, 12, 9, 40), 4, (5, 3), (2, 1), ((1, 3), (0, 2)), (1, 2)),
+    "small gradient": ((30, 16, 16, 3), 6, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "small gradient, wide": ((1, 8, 250, 3), 5, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "few rows by many": ((1, 1, 30, 400), 130, (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "large sums": ((2, 3, 5, 400), 700, (1, 2), (1, 1), ((0, 0), (1, 0)), (1, 1)),
     "winograd": ((40, 6, 6, 64), 48, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
     "winograd, odd": ((5, 17, 15, 16), 65, (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "winograd, padding differs": ((2, 30, 11, 33), 18, (3, 3), (1, 1), ((2, 0), (1, 2)), (1, 1)),
     "winograd, large sums": ((3, 6, 7, 192), 192, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "winograd, deep": ((2, 8, 8, 300), 20, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
     "winograd, 5x5": ((7, 12, 12, 24), 20, (5, 5), (1, 1), ((2, 2), (2, 2)), (1, 1)),
     "winograd, 5x5, odd": ((3, 9, 14, 18), 70, (5, 5), (1, 1), ((0, 4), (1, 2)), (1, 1)),
 }
@@ -145,13 +149,13 @@ def test_winograds_way_by_hand(images, tile):
 
 @pytest.mark.parametrize(
     ("call", "kernel", "result", "strides", "dilation", "expected"),
-    [  # multiplications, the transformed kernel's counted as 100 tiles (8 of a gradient), against 0.9 (0.55) of the definition's
+    [  # multiplications, the transformed kernel's counted as 100 tiles (16 of a gradient), against 0.9 (0.6) of the definition's
         ("convolution", (3, 3, 16, 16), (16, 10, 10, 16), (1, 1), (1, 1), 2),  # 16 * (400 + 100) or 36 * (144 + 100), of 14,400
         ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (1, 1), (1, 1), 4),  # 16 * (2160 + 100) or 36 * (540 + 100)
         ("convolution", (3, 3, 15, 16), (60, 12, 12, 16), (1, 1), (1, 1), 0),  # few channels
         ("convolution", (3, 3, 16, 16), (3, 8, 8, 16), (1, 1), (1, 1), 0),  # 16 * (48 + 100), of 1,728
-        ("kernel_gradient", (3, 3, 16, 16), (3, 8, 8, 16), (1, 1), (1, 1), 4),  # 36 * (12 + 8)
-        ("kernel_gradient", (3, 3, 16, 16), (90, 5, 5, 16), (1, 1), (1, 1), 0),  # 16 * (810 + 8) or 36 * (360 + 8), of 20,250
+        ("kernel_gradient", (3, 3, 16, 16), (3, 8, 8, 16), (1, 1), (1, 1), 4),  # 36 * (12 + 16)
+        ("kernel_gradient", (3, 3, 16, 16), (90, 5, 5, 16), (1, 1), (1, 1), 0),  # 16 * (810 + 16) or 36 * (360 + 16), of 20,250
         ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (2, 1), (1, 1), 0),
         ("convolution", (3, 3, 16, 16), (60, 12, 12, 16), (1, 1), (1, 2), 0),
         ("convolution", (3, 5, 16, 16), (60, 12, 12, 16), (1, 1), (1, 1), 0),
@@ -188,7 +192,9 @@ def test_several_at_once():
 
 
 @needed
-def test_the_same_numbers_every_time():
+@pytest.mark.parametrize("tile", [0, 2, 4])
+def test_the_same_numbers_every_time(tile, monkeypatch):
+    monkeypatch.setattr(native, "winograd_tile", lambda *_: tile)
     images, cotangent = drawn((8, 15, 15, 24), (8, 15, 15, 40))
     program = jax.jit(lambda x, c: native.kernel_gradient(x, c, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
     first = program(images, cotangent)

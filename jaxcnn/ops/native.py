@@ -34,8 +34,8 @@ VARIABLE = "JAXCNN_KERNELS"  # of the environment: a set, or none
 
 WINOGRAD = {(3, 3): (2, 4), (5, 5): (2,)}  # pixels of a tile's side, by the taps
 CHANNELS = 16  # of images and of outputs, from which on its transforms are worth their time
-TRANSFORMED = {"convolution": 100, "kernel_gradient": 8}  # tiles that take as long as a kernel's transform
-WORTH = {"convolution": 0.9, "kernel_gradient": 0.55}  # of the definition's multiplications, at most
+TRANSFORMED = {"convolution": 100, "kernel_gradient": 16}  # tiles that take as long as a kernel's transform
+WORTH = {"convolution": 0.9, "kernel_gradient": 0.6}  # of the definition's multiplications, at most
 
 _left_out = jax.make_user_context(False)  # a part of what `jax.jit` knows a program by
 

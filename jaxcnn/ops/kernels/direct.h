@@ -19,18 +19,17 @@ inline bool IsProduct(const Geometry& g) {
   return g.Taps() == 1 && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.high && g.columns == g.wide;
 }
 
-// left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and so is the product
-// found, its tiles turned as they are written.
+// left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and the product's
+// transpose is found, turned as it is written.
 inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
   constexpr Index kRows = 48, kLength = 192;  // of the right, whose sums stay in the first cache; of a panel's part
   const Panels panels(few);
   const Kernel transposed = {left, 1, depth, few, true};
   const Index panel_size = depth * panels.width;
-  const Numbers packed(panels.count * panel_size);
-  float* const columns = packed;
+  const Numbers columns(panels.count * panel_size);
   PackAll(pool, panels, transposed, columns);
-  const Index blocks = (many + kRows - 1) / kRows, shares = Shares(pool, blocks);
-  InParallel(pool, shares, [=](Index share) {
+  const Index blocks = Ceil(many, kRows), shares = Shares(pool, blocks);
+  InParallel(pool, shares, [&, few, many, depth, panel_size, blocks, shares](Index share) {
     const Numbers sums(kRows * panels.width);
     const float* lefts[kRows];
     const Index none = 0;
@@ -51,63 +50,110 @@ inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index de
   });
 }
 
-// images [N][H][W][C] with kernel to result [N][H'][W'][D]; bias [D] or null.
-//
-// Of many pixels the kernel is packed once, before; of few, each panel's part when its turn comes.
-inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
-                              float* result) {
-  constexpr Index kPixels = 96;   // of a block: with a panel's sums in the first cache, with their channels in the second
-  constexpr Index kFew = 256;     // that are one block
-  constexpr Index kLength = 192;  // of a panel's part that stays in the first cache
-  const bool few = g.Pixels() <= kFew;
-  if (few && kernel.turned && !bias && IsProduct(g) && g.outputs >= g.Pixels())
-    return ProductOfRows(pool, g.Pixels(), g.outputs, g.channels, images, kernel.from, result);
-  const Panels panels(g.outputs);
-  const Runs runs(g);
-  const Index depth = kernel.Rows();
-  const Numbers packed(few ? 0 : panels.count * depth * panels.width);
-  float* const weights = packed;
-  if (!few) PackAll(pool, panels, kernel, weights);
+// Some pixels of a convolution's result, and where in memory their windows are.
+class Windows {
+ public:
+  // For so many pixels at a time.
+  Windows(const Geometry& g, const float* images, Index most)
+      : g_(g), runs_(g), rows_(g, images, most / g.columns + 2), offsets_(runs_.Offsets(g, rows_.Below())), lefts_(most) {}
 
-  const Index together = std::max<Index>(1, kLength / runs.length), piece = std::min(runs.length, kLength);  // of a tile's one pass: runs, or a run's part
-  const Index whole_rows = std::max<Index>(1, kPixels / g.columns) * g.columns;  // what is padded is so row by row
-  const Index pixels = few ? g.Pixels() : Rows::Reaches(g) ? whole_rows : kPixels, blocks = (g.Pixels() + pixels - 1) / pixels;
-  const Index parts = std::min(panels.count, std::max<Index>(1, 8 * Threads(pool) / blocks));  // few pixels: panels are shared out too
-  const Index units = blocks * parts, shares = Shares(pool, units, pixels * depth);
-  InParallel(pool, shares, [=](Index share) {
-    Rows rows(g, images, pixels / g.columns + 2);
-    const std::vector<Index> offsets = runs.Offsets(g, rows.Below());
-    const Numbers sums(depth > kLength ? pixels * panels.width : 0), part_packed(few ? kLength * panels.width : 0);
-    std::vector<const float*> lefts(pixels);
-    Index found = -1;
-    for (Index unit = units * share / shares; unit < units * (share + 1) / shares; ++unit) {
-      const Index block = unit / parts, part = unit % parts, first = block * pixels, last = std::min(g.Pixels(), first + pixels);
-      if (found != block) {
-        rows.Hold(first / g.columns, (last - 1) / g.columns + 1);
-        for (Index row = first / g.columns, pixel = first; pixel < last; ++row)
-          for (const float* const left = rows.Under(row); pixel < std::min(last, (row + 1) * g.columns); ++pixel)
-            lefts[pixel - first] = left + (pixel - row * g.columns) * g.strides[1] * g.channels;
+  // Before `Convolve` finds the pixels from first to last; where windows reach into the padding, whole rows of the result.
+  void Hold(Index first, Index last) {
+    first_ = first;
+    count_ = last - first;
+    rows_.Hold(first / g_.columns, (last - 1) / g_.columns + 1);
+    for (Index row = first / g_.columns, pixel = first; pixel < last; ++row)
+      for (const float* const left = rows_.Under(row); pixel < std::min(last, (row + 1) * g_.columns); ++pixel)
+        lefts_[pixel - first] = left + (pixel - row * g_.columns) * g_.strides[1] * g_.channels;
+  }
+
+  // A panel's outputs of these pixels. `part` gives so many rows of the panel of weights from one on, at most kPart of them.
+  template <class Part>
+  void Convolve(const Panels& panels, Index panel, Part part, float* sums, const float* bias, float* result) const {
+    const Index together = std::max<Index>(1, kPart / runs_.length);  // runs of a tile's one pass,
+    const Index piece = std::min(runs_.length, kPart);                // or a run's part
+    const float* const shift = bias ? bias + panels.First(panel) : nullptr;
+    for (Index run = 0; run < runs_.count; run += together)
+      for (Index k = 0; k < runs_.length; k += piece) {
+        const Index some = std::min(together, runs_.count - run), deep = std::min(piece, runs_.length - k);
+        const float* const right = part(run * runs_.length + k, some * deep);
+        const bool fresh = run + k == 0, finished = run + some == runs_.count && k + deep == runs_.length;
+        float* const pixel = finished ? result + first_ * g_.outputs + panels.First(panel) : nullptr;
+        panels.EachTile(count_, [&](Index row, Index rows) {
+          panels.OfPointers(rows)(&lefts_[row], &offsets_[run], some, k, deep, right,
+                                  {sums + row * panels.width, fresh, finished ? pixel + row * g_.outputs : nullptr, g_.outputs,
+                                   panels.Have(panel), shift});
+        });
       }
-      found = block;
-      for (Index panel = panels.count * part / parts; panel < panels.count * (part + 1) / parts; ++panel)
-        for (Index run = 0; run < runs.count; run += together)
-          for (Index k = 0; k < runs.length; k += piece) {
-            const Index some = std::min(together, runs.count - run), deep = std::min(piece, runs.length - k);
-            const float* right = weights + (panel * depth + run * runs.length + k) * panels.width;
-            if (few) {
-              kernel.Pack(panels, panel, run * runs.length + k, some * deep, part_packed);
-              right = part_packed;
-            }
-            const bool fresh = run + k == 0, finished = run + some == runs.count && k + deep == runs.length;
-            float* const pixel = finished ? result + first * g.outputs + panels.First(panel) : nullptr;
-            const float* const shift = bias ? bias + panels.First(panel) : nullptr;
-            panels.EachTile(last - first, [&](Index row, Index count) {
-              panels.OfPointers(count)(&lefts[row], &offsets[run], some, k, deep, right,
-                                       {sums + row * panels.width, fresh, finished ? pixel + row * g.outputs : nullptr, g.outputs, panels.Have(panel), shift});
-            });
-          }
+  }
+
+  static constexpr Index kPart = 192;  // rows of a panel that stay in the first cache
+
+ private:
+  Geometry g_;
+  Runs runs_;
+  Rows rows_;
+  std::vector<Index> offsets_;
+  std::vector<const float*> lefts_;
+  Index first_ = 0, count_ = 0;
+};
+
+// Of few pixels, which are one block: the panels are shared out, and each packed part by part when its turn comes.
+inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
+                             float* result) {
+  const Panels panels(g.outputs);
+  Windows windows(g, images, g.Pixels());
+  windows.Hold(0, g.Pixels());
+  const Index shares = Shares(pool, panels.count, g.Pixels() * kernel.Rows());
+  InParallel(pool, shares, [&, shares](Index share) {
+    const Numbers sums(g.Pixels() * panels.width), packed(Windows::kPart * panels.width);
+    for (Index panel = panels.count * share / shares; panel < panels.count * (share + 1) / shares; ++panel) {
+      const auto part = [&](Index first, Index rows) {
+        kernel.Pack(panels, panel, first, rows, packed);
+        return static_cast<const float*>(packed);
+      };
+      windows.Convolve(panels, panel, part, sums, bias, result);
     }
   });
+}
+
+// Of many pixels: their blocks are shared out, the panels too where blocks are few, and the kernel is packed once, before.
+inline void ConvolutionOfMany(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
+                              float* result) {
+  constexpr Index kPixels = 96;  // of a block, or a row: with a panel's sums in the first cache, with their channels in the second
+  const Panels panels(g.outputs);
+  const Index size = kernel.Rows() * panels.width;
+  const Numbers packed(panels.count * size);
+  PackAll(pool, panels, kernel, packed);
+  const Index pixels = Rows::Reaches(g) ? std::max<Index>(1, kPixels / g.columns) * g.columns : kPixels, blocks = Ceil(g.Pixels(), pixels);
+  const Index parts = std::min(panels.count, Ceil(4 * Threads(pool), blocks)), units = blocks * parts;
+  const Index shares = Shares(pool, units, pixels * kernel.Rows());
+  InParallel(pool, shares, [&, pixels, parts, units, shares, size](Index share) {
+    const Numbers sums(pixels * panels.width);
+    Windows windows(g, images, pixels);
+    Index held = -1;
+    for (Index unit = units * share / shares; unit < units * (share + 1) / shares; ++unit) {
+      const Index block = unit / parts, some = unit % parts;
+      if (block != held) windows.Hold(block * pixels, std::min(g.Pixels(), (block + 1) * pixels));
+      held = block;
+      for (Index panel = panels.count * some / parts; panel < panels.count * (some + 1) / parts; ++panel) {
+        const auto part = [&](Index first, Index) { return packed + panel * size + first * panels.width; };
+        windows.Convolve(panels, panel, part, sums, bias, result);
+      }
+    }
+  });
+}
+
+// images [N][H][W][C] with kernel to result [N][H'][W'][D]; bias [D] or null.
+inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
+                              float* result) {
+  constexpr Index kFew = 256;  // pixels
+  if (g.Pixels() > kFew)
+    ConvolutionOfMany(pool, g, images, kernel, bias, result);
+  else if (kernel.turned && !bias && IsProduct(g) && g.outputs >= g.Pixels())
+    ProductOfRows(pool, g.Pixels(), g.outputs, g.channels, images, kernel.from, result);
+  else
+    ConvolutionOfFew(pool, g, images, kernel, bias, result);
 }
 
 // A tile of the gradient by the kernel: of a panel's outputs, so many of a run's numbers from one on.
@@ -131,8 +177,8 @@ inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs&
 
 // images [N][H][W][C] with cotangent [N][H'][W'][D] to result [h][w][C][D].
 //
-// It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part of the
-// pixels; else the result's tiles are shared out, and no sum is of two threads.
+// It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part
+// of the pixels, so its rounding depends on the number of threads; else the result's tiles are shared out, and no sum is of two threads.
 inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images, const float* cotangent, float* result) {
   constexpr Index kPixels = 112, kSmall = 1 << 18, kLarge = 1 << 18;  // sums of all threads; of one, that leave the second cache
   const Panels panels(g.outputs);
@@ -141,12 +187,13 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
   const Index count = static_cast<Index>(tiles.size()), size = kMostRows * panels.width, lines = g.images * g.rows;
 
   const Index most = count * size / Threads(pool) > kLarge ? 4 * kPixels : kPixels;  // fewer passes over large sums
-  const Index strips = (g.columns + most - 1) / most, columns = (g.columns + strips - 1) / strips;
+  const Index strips = Ceil(g.columns, most), columns = Ceil(g.columns, strips);
   const Index together = strips > 1 ? 1 : std::max<Index>(1, most / columns);  // rows of one image or of several
-  const Index blocks = (lines + together - 1) / together;
+  const Index blocks = Ceil(lines, together);
 
-  const bool own = count * size * Threads(pool) <= kSmall && blocks >= 2 * Threads(pool);
-  const Index shares = own ? Threads(pool) : std::min(count, Threads(pool));
+  const Index owners = std::min(Threads(pool), blocks / 2), sharers = std::min(count, Threads(pool));
+  const bool own = owners >= sharers && count * size * owners <= kSmall;
+  const Index shares = own ? owners : sharers;
   const Numbers owned(own ? shares * count * size : 0);
   float* const all_sums = owned;
   InParallel(pool, shares, [=, &tiles](Index share) {
@@ -165,8 +212,9 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
       for (Index column = 0; column < g.columns; column += columns) {
         const Index wide = std::min(columns, g.columns - column);
         const float* const pixels = cotangent + (line * g.columns + column) * g.outputs;
-        const bool beside = (lines - line) * g.columns - column >= ((high - 1) * g.columns + wide) + panels.width / g.outputs + 1;  // none is read behind the last
-        const bool as_they_are = panels.count == 1 && (panels.width == g.outputs || beside);
+        const Index used = (high - 1) * g.columns + wide, left = (lines - line) * g.columns - column;  // pixels, also to the cotangent's end
+        const bool inside = used + panels.width / g.outputs < left;  // no panel's last row is read behind that
+        const bool as_they_are = panels.count == 1 && (panels.width == g.outputs || inside);
         const bool finished = !own && line + high == last && column + wide == g.columns;
         const Index apart = as_they_are ? g.outputs : panels.width;
         Index panel = -1, run = -1;
@@ -188,12 +236,12 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
     }
   });
   for (Index at = 0; at < count && own; ++at)
-    for (Index row = 0; row < tiles[at].rows; ++row)
-      for (Index column = 0; column < panels.Have(tiles[at].panel); ++column) {
-        float sum = 0;
-        for (Index share = 0; share < shares; ++share) sum += all_sums[(share * count + at) * size + row * panels.width + column];
-        tiles[at].In(result, panels, runs)[row * g.outputs + column] = sum;
-      }
+    for (Index row = 0; row < tiles[at].rows; ++row) {
+      float* const sums = all_sums + at * size + row * panels.width;
+      for (Index share = 1; share < shares; ++share)
+        for (Index column = 0; column < panels.width; ++column) sums[column] += sums[share * count * size + column];
+      std::memcpy(tiles[at].In(result, panels, runs) + row * g.outputs, sums, panels.Have(tiles[at].panel) * sizeof(float));
+    }
 }
 
 }  // namespace jaxcnn

@@ -48,8 +48,9 @@ class Rows {
 
   // Whether windows reach into the padding.
   static bool Reaches(const Geometry& g) {
-    const Index last[2] = {(g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0], (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1]};
-    return g.before[0] || g.before[1] || last[0] >= g.high || last[1] >= g.wide;
+    const Index bottom = (g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0];
+    const Index right = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1];
+    return g.before[0] || g.before[1] || bottom >= g.high || right >= g.wide;
   }
 
   // Before `Under` is asked of the rows from first to last, counted through all images.

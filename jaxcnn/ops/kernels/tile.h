@@ -17,6 +17,8 @@ namespace jaxcnn {
 
 using Index = std::int64_t;
 
+inline Index Ceil(Index numerator, Index denominator) { return (numerator + denominator - 1) / denominator; }
+
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kMostVectors = 4, kSums = 24;  // of 32 registers
 #elif defined(__aarch64__)
@@ -150,11 +152,11 @@ struct Panels {
   Index columns, count, vectors, width;
 
   explicit Panels(Index columns) : columns(columns) {
-    const Index needed = (columns + kLanes - 1) / kLanes;
-    count = (needed + kMostVectors - 1) / kMostVectors;
-    vectors = (needed + count - 1) / count;
+    const Index needed = Ceil(columns, kLanes);
+    count = Ceil(needed, kMostVectors);
+    vectors = Ceil(needed, count);
     width = vectors * kLanes;
-    count = (needed + vectors - 1) / vectors;
+    count = Ceil(needed, vectors);
   }
 
   Index First(Index panel) const { return panel * width; }
@@ -165,7 +167,7 @@ struct Panels {
   // Calls f(first, count) for each tile's share of so many rows, as even as can be.
   template <class F>
   void EachTile(Index rows, F f) const {
-    const Index most = MostRows(static_cast<int>(vectors)), tiles = (rows + most - 1) / most;
+    const Index most = MostRows(static_cast<int>(vectors)), tiles = Ceil(rows, most);
     for (Index tile = 0; tile < tiles; ++tile) f(rows * tile / tiles, rows * (tile + 1) / tiles - rows * tile / tiles);
   }
 };

@@ -20,7 +20,7 @@ struct Tiling {
   Index tile, high, wide, count;  // pixels of a tile's side; tiles of an image's column, of its row, of all images
 
   Tiling(const Geometry& g, Index tile)
-      : tile(tile), high((g.rows + tile - 1) / tile), wide((g.columns + tile - 1) / tile), count(g.images * high * wide) {}
+      : tile(tile), high(Ceil(g.rows, tile)), wide(Ceil(g.columns, tile)), count(g.images * high * wide) {}
 
   // The first pixel of a tile's in the result.
   Geometry::Place PlaceOf(Index at) const { return {at / (high * wide), at / wide % high * tile, at % wide * tile}; }
@@ -113,7 +113,8 @@ template <class Scheme>
 void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
                          float* result) {
   constexpr Index kElements = Scheme::kSide * Scheme::kSide;
-  constexpr Index kBlock = (1 << 15) / kElements;  // numbers of an element's channels, at most: all elements' stay in the second cache
+  constexpr Index kBlock = (1 << 15) / kElements;  // numbers of an element's channels
+  constexpr Index kLarge = 1 << 20;                // numbers of weights that leave the second cache, and pass through it for each block
   constexpr Index kDepth = 256;  // channels summed before they are added to the others: the more at a time, the larger the rounding errors
   const Tiling tiling(g, Scheme::kTile);
   const Panels panels(g.outputs);
@@ -124,8 +125,11 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
     TransformKernel<Scheme>(panels, panel, kernel, weights + panel * panel_size, apart);
   });
 
-  const Index block = std::min<Index>(192, std::max<Index>(24, kBlock / std::max(channels, g.outputs) / 6 * 6));
-  const Index blocks = (tiling.count + block - 1) / block, shares = Shares(pool, blocks);
+  const Index small = std::min<Index>(192, std::max<Index>(24, kBlock / std::max(channels, g.outputs) / 6 * 6));
+  const Index most = kElements * apart > kLarge ? 72 : small;  // tiles
+  const Index rounds = Ceil(tiling.count, most * Threads(pool));  // blocks of each thread
+  const Index block = rounds < 8 ? std::max<Index>(6, Ceil(tiling.count, rounds * Threads(pool))) : most;
+  const Index blocks = Ceil(tiling.count, block), shares = Shares(pool, blocks);
   InParallel(pool, shares, [=](Index share) {
     const Numbers pixels(kElements * block * channels), sums(kElements * block * panels.width), zeros(channels);
     std::fill_n(static_cast<float*>(zeros), channels, 0.0f);

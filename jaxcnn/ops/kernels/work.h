@@ -41,7 +41,7 @@ inline Index Shares(const ffi::ThreadPool& pool, Index units, Index numbers_of_a
 // exception of any is the caller's, when all are done.
 template <class F>
 void InParallel(ffi::ThreadPool& pool, Index shares, F f) {
-  constexpr int kLooks = 10000;  // some hundred microseconds
+  constexpr int kLooks = 10000;  // tens to hundreds of microseconds, by processor
   struct State {
     std::atomic<Index> next{0}, done{0};
     std::mutex mutex;
