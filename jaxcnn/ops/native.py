@@ -182,7 +182,14 @@ def winograd_tile(call: str, kernel: tuple[int, ...], result: tuple[int, ...], s
 
 
 def _call(
-    call: str, shape: tuple[int, ...], operands: tuple[Array, ...], strides: Pair, pads: Pairs, dilation: Pair, winograd: int, **options
+    call: str,
+    shape: tuple[int, ...],
+    operands: tuple[Array, ...],
+    strides: Pair,
+    pads: Pairs,
+    dilation: Pair,
+    winograd: int,
+    **options,
 ):
     pairs = {"strides": strides, "before": [low for low, _ in pads], "dilation": dilation}
     return jax.ffi.ffi_call(CALLS + call, jax.ShapeDtypeStruct(shape, jnp.float32), vmap_method="sequential")(
