@@ -1,4 +1,7 @@
+import dataclasses
 import json
+import threading
+import time
 
 import jax
 import numpy as np
@@ -72,6 +75,21 @@ def test_only_the_last_is_kept_and_the_best_that_it_names(tmp_path):
     assert sorted(path.name for path in (tmp_path / "c" / "last").iterdir()) == ["5"]
     assert sorted(path.name for path in (tmp_path / "c" / "best").iterdir()) == ["2"]
     checkpoints.close()
+
+
+def test_the_last_that_names_a_best_comes_after_it(tmp_path):
+    """A process may be killed as soon as the last is there: its history must not name a best that is still being written."""
+    long = np.random.default_rng(0).random(5_000_000)  # takes longer than the last
+    best = dataclasses.replace(jax.device_get(trained_state(steps=2)), opt_state={"long": long})
+    checkpoints = training.Checkpoints(tmp_path / "c", IDENTITY)
+    saving = threading.Thread(target=checkpoints.save, args=(jax.device_get(trained_state()), best, a_history()))
+    saving.start()
+    while saving.is_alive() and not (tmp_path / "c" / "last" / "3").exists():
+        time.sleep(0.001)
+    both = (tmp_path / "c" / "best" / "2").exists()
+    saving.join()
+    checkpoints.close()
+    assert both
 
 
 def test_another_runs_checkpoint_is_refused(tmp_path):

@@ -47,6 +47,7 @@ class Checkpoints:
         self._write_identity()
         if best is not None and history.best:
             self._save("best", int(history.best["step"]), best)
+            self.wait()
         self._save("last", int(state.step), state, history)
         self.wait()
 
