@@ -5,6 +5,8 @@
 
 namespace jaxcnn {
 
+constexpr Index kPart = 192;  // rows of a panel that stay in the first cache
+
 // All panels of a kernel: [panel][row][width].
 inline void PackAll(ffi::ThreadPool& pool, const Panels& panels, const Kernel& kernel, float* to) {
   const Index size = kernel.Rows() * panels.width, shares = Shares(pool, panels.count, size);
@@ -22,7 +24,7 @@ inline bool IsProduct(const Geometry& g) {
 // left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and the product's
 // transpose is found, turned as it is written.
 inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
-  constexpr Index kRows = 48, kLength = 192;  // of the right, whose sums stay in the first cache; of a panel's part
+  constexpr Index kRows = 48;  // of the right, whose sums stay in the first cache
   const Panels panels(few);
   const Kernel transposed = {left, 1, depth, few, true};
   const Index panel_size = depth * panels.width;
@@ -37,9 +39,9 @@ inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index de
       const Index rows = std::min(kRows, many - first);
       for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
       for (Index panel = 0; panel < panels.count; ++panel) {
-        for (Index k = 0; k < depth; k += kLength)
+        for (Index k = 0; k < depth; k += kPart)
           panels.EachTile(rows, [&](Index row, Index count) {
-            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kLength, depth - k), columns + panel * panel_size + k * panels.width,
+            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kPart, depth - k), columns + panel * panel_size + k * panels.width,
                                      {sums + row * panels.width, k == 0});
           });
         for (Index column = 0; column < panels.Have(panel); ++column)
@@ -87,8 +89,6 @@ class Windows {
       }
   }
 
-  static constexpr Index kPart = 192;  // rows of a panel that stay in the first cache
-
  private:
   Geometry g_;
   Runs runs_;
@@ -106,7 +106,7 @@ inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const flo
   windows.Hold(0, g.Pixels());
   const Index shares = Shares(pool, panels.count, g.Pixels() * kernel.Rows());
   InParallel(pool, shares, [&, shares](Index share) {
-    const Numbers sums(g.Pixels() * panels.width), packed(Windows::kPart * panels.width);
+    const Numbers sums(g.Pixels() * panels.width), packed(kPart * panels.width);
     for (Index panel = panels.count * share / shares; panel < panels.count * (share + 1) / shares; ++panel) {
       const auto part = [&](Index first, Index rows) {
         kernel.Pack(panels, panel, first, rows, packed);
@@ -175,6 +175,18 @@ inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs&
   return tiles;
 }
 
+// The tiles of all threads' sums [share][tile][row][width], together, to the gradient.
+inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<GradientTile>& tiles, Index shares, float* all, float* gradient) {
+  const Index size = kMostRows * panels.width, count = static_cast<Index>(tiles.size());
+  for (Index at = 0; at < count; ++at)
+    for (Index row = 0; row < tiles[at].rows; ++row) {
+      float* const sums = all + at * size + row * panels.width;
+      for (Index share = 1; share < shares; ++share)
+        for (Index column = 0; column < panels.width; ++column) sums[column] += sums[share * count * size + column];
+      std::memcpy(tiles[at].In(gradient, panels, runs) + row * panels.columns, sums, panels.Have(tiles[at].panel) * sizeof(float));
+    }
+}
+
 // images [N][H][W][C] with cotangent [N][H'][W'][D] to result [h][w][C][D].
 //
 // It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part
@@ -235,13 +247,7 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
       }
     }
   });
-  for (Index at = 0; at < count && own; ++at)
-    for (Index row = 0; row < tiles[at].rows; ++row) {
-      float* const sums = all_sums + at * size + row * panels.width;
-      for (Index share = 1; share < shares; ++share)
-        for (Index column = 0; column < panels.width; ++column) sums[column] += sums[share * count * size + column];
-      std::memcpy(tiles[at].In(result, panels, runs) + row * g.outputs, sums, panels.Have(tiles[at].panel) * sizeof(float));
-    }
+  if (own) AddUp(panels, runs, tiles, shares, all_sums, result);
 }
 
 }  // namespace jaxcnn
