@@ -11,8 +11,8 @@ constexpr Index kPart = 192;  // rows of a panel that stay in the first cache
 inline void PackAll(ffi::ThreadPool& pool, const Panels& panels, const Kernel& kernel, float* to) {
   const Index size = kernel.Rows() * panels.width, shares = Shares(pool, panels.count, size);
   InParallel(pool, shares, [=](Index share) {
-    for (Index panel = panels.count * share / shares; panel < panels.count * (share + 1) / shares; ++panel)
-      kernel.Pack(panels, panel, 0, kernel.Rows(), to + panel * size);
+    const Range mine = Part(panels.count, share, shares);
+    for (Index panel = mine.first; panel < mine.last; ++panel) kernel.Pack(panels, panel, 0, kernel.Rows(), to + panel * size);
   });
 }
 
@@ -35,7 +35,8 @@ inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index de
     const Numbers sums(kRows * panels.width);
     const float* lefts[kRows];
     const Index none = 0;
-    for (Index first = blocks * share / shares * kRows; first < std::min(many, blocks * (share + 1) / shares * kRows); first += kRows) {
+    const Range mine = Part(blocks, share, shares);
+    for (Index first = mine.first * kRows; first < std::min(many, mine.last * kRows); first += kRows) {
       const Index rows = std::min(kRows, many - first);
       for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
       for (Index panel = 0; panel < panels.count; ++panel) {
@@ -69,16 +70,16 @@ class Windows {
         lefts_[pixel - first] = left + (pixel - row * g_.columns) * g_.strides[1] * g_.channels;
   }
 
-  // A panel's outputs of these pixels. `part` gives so many rows of the panel of weights from one on, at most kPart of them.
-  template <class Part>
-  void Convolve(const Panels& panels, Index panel, Part part, float* sums, const float* bias, float* result) const {
+  // A panel's outputs of these pixels. `weights` gives so many rows of the panel's from one on, at most kPart of them.
+  template <class Weights>
+  void Convolve(const Panels& panels, Index panel, Weights weights, float* sums, const float* bias, float* result) const {
     const Index together = std::max<Index>(1, kPart / runs_.length);  // runs of a tile's one pass,
     const Index piece = std::min(runs_.length, kPart);                // or a run's part
     const float* const shift = bias ? bias + panels.First(panel) : nullptr;
     for (Index run = 0; run < runs_.count; run += together)
       for (Index k = 0; k < runs_.length; k += piece) {
         const Index some = std::min(together, runs_.count - run), deep = std::min(piece, runs_.length - k);
-        const float* const right = part(run * runs_.length + k, some * deep);
+        const float* const right = weights(run * runs_.length + k, some * deep);
         const bool fresh = run + k == 0, finished = run + some == runs_.count && k + deep == runs_.length;
         float* const pixel = finished ? result + first_ * g_.outputs + panels.First(panel) : nullptr;
         panels.EachTile(count_, [&](Index row, Index rows) {
@@ -107,12 +108,13 @@ inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const flo
   const Index shares = Shares(pool, panels.count, g.Pixels() * kernel.Rows());
   InParallel(pool, shares, [&, shares](Index share) {
     const Numbers sums(g.Pixels() * panels.width), packed(kPart * panels.width);
-    for (Index panel = panels.count * share / shares; panel < panels.count * (share + 1) / shares; ++panel) {
-      const auto part = [&](Index first, Index rows) {
+    const Range mine = Part(panels.count, share, shares);
+    for (Index panel = mine.first; panel < mine.last; ++panel) {
+      const auto weights = [&](Index first, Index rows) {
         kernel.Pack(panels, panel, first, rows, packed);
         return static_cast<const float*>(packed);
       };
-      windows.Convolve(panels, panel, part, sums, bias, result);
+      windows.Convolve(panels, panel, weights, sums, bias, result);
     }
   });
 }
@@ -132,13 +134,15 @@ inline void ConvolutionOfMany(ffi::ThreadPool& pool, const Geometry& g, const fl
     const Numbers sums(pixels * panels.width);
     Windows windows(g, images, pixels);
     Index held = -1;
-    for (Index unit = units * share / shares; unit < units * (share + 1) / shares; ++unit) {
-      const Index block = unit / parts, some = unit % parts;
+    const Range mine = Part(units, share, shares);
+    for (Index unit = mine.first; unit < mine.last; ++unit) {
+      const Index block = unit / parts;
+      const Range some = Part(panels.count, unit % parts, parts);
       if (block != held) windows.Hold(block * pixels, std::min(g.Pixels(), (block + 1) * pixels));
       held = block;
-      for (Index panel = panels.count * some / parts; panel < panels.count * (some + 1) / parts; ++panel) {
-        const auto part = [&](Index first, Index) { return packed + panel * size + first * panels.width; };
-        windows.Convolve(panels, panel, part, sums, bias, result);
+      for (Index panel = some.first; panel < some.last; ++panel) {
+        const auto weights = [&](Index first, Index) { return packed + panel * size + first * panels.width; };
+        windows.Convolve(panels, panel, weights, sums, bias, result);
       }
     }
   });
@@ -175,6 +179,50 @@ inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs&
   return tiles;
 }
 
+// A panel's outputs of some of the cotangent [N][H'][W'][D]: as they are in memory where nothing else lies between them, or packed.
+class CotangentRows {
+ public:
+  // For so many rows and columns at a time.
+  CotangentRows(const Geometry& g, const Panels& panels, const float* cotangent, Index rows, Index columns)
+      : g_(g), panels_(panels), cotangent_(cotangent), packed_(rows * columns * panels.width), rows_(rows) {}
+
+  // Before `Of` is asked of so many rows, counted through all images, and columns, from one on.
+  void Hold(Index line, Index rows, Index column, Index columns) {
+    first_ = cotangent_ + (line * g_.columns + column) * g_.outputs;
+    high_ = rows;
+    wide_ = columns;
+    panel_ = -1;
+    const Index used = (rows - 1) * g_.columns + columns;  // pixels
+    const Index left = g_.Pixels() - line * g_.columns - column - used;
+    const bool inside = left > panels_.width / g_.outputs;  // no panel's last row is read behind the cotangent's end
+    as_they_are_ = panels_.count == 1 && (panels_.width == g_.outputs || inside);
+  }
+
+  // The first pixel of each row; the pixels lie `Apart`.
+  const float* const* Of(Index panel) {
+    for (Index row = 0; row < high_ && panel != panel_; ++row) {
+      const float* const pixels = first_ + row * g_.columns * g_.outputs;
+      float* const copy = packed_ + row * wide_ * panels_.width;
+      if (!as_they_are_) PackPanel(panels_, panel, pixels, wide_, copy);
+      rows_[row] = as_they_are_ ? pixels : copy;
+    }
+    panel_ = panel;
+    return rows_.data();
+  }
+
+  Index Apart() const { return as_they_are_ ? g_.outputs : panels_.width; }
+
+ private:
+  Geometry g_;
+  Panels panels_;
+  const float* cotangent_;
+  Numbers packed_;
+  std::vector<const float*> rows_;
+  const float* first_ = nullptr;
+  Index high_ = 0, wide_ = 0, panel_ = -1;
+  bool as_they_are_ = false;
+};
+
 // The tiles of all threads' sums [share][tile][row][width], together, to the gradient.
 inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<GradientTile>& tiles, Index shares, float* all, float* gradient) {
   const Index size = kMostRows * panels.width, count = static_cast<Index>(tiles.size());
@@ -209,40 +257,32 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
   const Numbers owned(own ? shares * count * size : 0);
   float* const all_sums = owned;
   InParallel(pool, shares, [=, &tiles](Index share) {
-    const Index begin = own ? 0 : count * share / shares, end = own ? count : count * (share + 1) / shares;
-    const Index first = own ? blocks * share / shares * together : 0;
-    const Index last = own ? std::min(lines, blocks * (share + 1) / shares * together) : lines;
+    const Range mine = own ? Range{0, count} : Part(count, share, shares), over = own ? Part(blocks, share, shares) : Range{0, blocks};
+    const Index first = over.first * together, last = std::min(lines, over.last * together);
     const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
-    const Numbers shared(own || once ? 0 : (end - begin) * size), packed(together * columns * panels.width);
+    const Numbers shared(own || once ? 0 : mine.Size() * size);
     float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
     Rows rows(g, images, together);
+    CotangentRows cotangents(g, panels, cotangent, together, columns);
     const std::vector<Index> offsets = runs.Offsets(g, rows.Below());
-    std::vector<const float*> lefts(together), rights(together);
+    std::vector<const float*> lefts(together);
     for (Index line = first; line < last; line += together) {
       const Index high = std::min(together, last - line);
       rows.Hold(line, line + high);
       for (Index column = 0; column < g.columns; column += columns) {
         const Index wide = std::min(columns, g.columns - column);
-        const float* const pixels = cotangent + (line * g.columns + column) * g.outputs;
-        const Index used = (high - 1) * g.columns + wide, left = (lines - line) * g.columns - column;  // pixels, also to the cotangent's end
-        const bool inside = used + panels.width / g.outputs < left;  // no panel's last row is read behind that
-        const bool as_they_are = panels.count == 1 && (panels.width == g.outputs || inside);
-        const bool finished = !own && line + high == last && column + wide == g.columns;
-        const Index apart = as_they_are ? g.outputs : panels.width;
-        Index panel = -1, run = -1;
-        for (Index at = begin; at < end; ++at) {
+        const bool fresh = line == first && column == 0, finished = !own && line + high == last && column + wide == g.columns;
+        cotangents.Hold(line, high, column, wide);
+        Index run = -1;
+        for (Index at = mine.first; at < mine.last; ++at) {
           const GradientTile& tile = tiles[at];
-          for (Index r = 0; r < high && tile.panel != panel; ++r) {
-            rights[r] = as_they_are ? pixels + r * g.columns * g.outputs : packed + r * wide * panels.width;
-            if (!as_they_are) PackPanel(panels, tile.panel, pixels + r * g.columns * g.outputs, wide, packed + r * wide * panels.width);
-          }
-          for (Index r = 0; r < high && (tile.run != run || tile.panel != panel); ++r)
-            lefts[r] = rows.Under(line + r) + column * g.strides[1] * g.channels + offsets[tile.run];
-          panel = tile.panel;
+          for (Index row = 0; row < high && tile.run != run; ++row)
+            lefts[row] = rows.Under(line + row) + column * g.strides[1] * g.channels + offsets[tile.run];
           run = tile.run;
-          panels.OfColumns(tile.rows)(lefts.data(), rights.data(), high, wide, tile.first, g.strides[1] * g.channels, apart,
-                                      {sums + (once ? 0 : at - begin) * size, line == first && column == 0,
-                                       finished ? tile.In(result, panels, runs) : nullptr, g.outputs, panels.Have(panel), nullptr});
+          const float* const* const rights = cotangents.Of(tile.panel);
+          panels.OfColumns(tile.rows)(lefts.data(), rights, high, wide, tile.first, g.strides[1] * g.channels, cotangents.Apart(),
+                                      {sums + (once ? 0 : at - mine.first) * size, fresh, finished ? tile.In(result, panels, runs) : nullptr,
+                                       g.outputs, panels.Have(tile.panel), nullptr});
         }
       }
     }

@@ -19,6 +19,16 @@ using Index = std::int64_t;
 
 inline Index Ceil(Index numerator, Index denominator) { return (numerator + denominator - 1) / denominator; }
 
+// From the first to before the last.
+struct Range {
+  Index first, last;
+
+  Index Size() const { return last - first; }
+};
+
+// One of so many parts, as even as can be.
+inline Range Part(Index all, Index part, Index parts) { return {all * part / parts, all * (part + 1) / parts}; }
+
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kMostVectors = 4, kSums = 24;  // of 32 registers
 #elif defined(__aarch64__)
@@ -168,7 +178,10 @@ struct Panels {
   template <class F>
   void EachTile(Index rows, F f) const {
     const Index most = MostRows(static_cast<int>(vectors)), tiles = Ceil(rows, most);
-    for (Index tile = 0; tile < tiles; ++tile) f(rows * tile / tiles, rows * (tile + 1) / tiles - rows * tile / tiles);
+    for (Index tile = 0; tile < tiles; ++tile) {
+      const Range part = Part(rows, tile, tiles);
+      f(part.first, part.Size());
+    }
   }
 };
 

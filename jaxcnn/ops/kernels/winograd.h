@@ -136,7 +136,8 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
     std::vector<const float*> lefts(kElements * block);
     const Index none = 0;
     for (Index at = 0; at < kElements * block; ++at) lefts[at] = pixels + at * channels;
-    for (Index at = blocks * share / shares; at < blocks * (share + 1) / shares; ++at) {
+    const Range mine = Part(blocks, share, shares);
+    for (Index at = mine.first; at < mine.last; ++at) {
       const Index first = at * block, last = std::min(tiling.count, first + block);
       TransformImages<Scheme>(g, tiling, images, first, last, 0, channels, zeros, pixels, block * channels);
       for (Index panel = 0; panel < panels.count; ++panel) {
@@ -162,7 +163,8 @@ void WinogradKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const floa
   const Panels panels(g.outputs);
   const Index shares = std::min(g.channels, Threads(pool));
   InParallel(pool, shares, [=](Index share) {
-    const Index channel = g.channels * share / shares, channels = g.channels * (share + 1) / shares - channel;
+    const Range mine = Part(g.channels, share, shares);
+    const Index channel = mine.first, channels = mine.Size();
     const Index held = channels * panels.width, total = kElements * panels.count * held;
     const Index block = std::min<Index>(256, std::max<Index>(32, kBlock / std::max(channels, panels.width)));
     const Numbers pixels(kElements * block * channels), tiles(kElements * block * panels.width), sums(total), zeros(g.channels);
