@@ -24,7 +24,7 @@ inline bool IsProduct(const Geometry& g) {
 // left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and the product's
 // transpose is found, turned as it is written.
 inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
-  constexpr Index kRows = 48;  // of the right, whose sums stay in the first cache
+  constexpr Index kRows = 48, kLong = 1024;  // of the right, whose sums stay in the first cache; numbers of a row, read one after the other
   const Panels panels(few);
   const Kernel transposed = {left, 1, depth, few, true};
   const Index panel_size = depth * panels.width;
@@ -32,22 +32,23 @@ inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index de
   PackAll(pool, panels, transposed, columns);
   const Index blocks = Ceil(many, kRows), shares = Shares(pool, blocks);
   InParallel(pool, shares, [&, few, many, depth, panel_size, blocks, shares](Index share) {
-    const Numbers sums(kRows * panels.width);
+    const Numbers sums(panels.count * kRows * panels.width);
     const float* lefts[kRows];
     const Index none = 0;
     const Range mine = Part(blocks, share, shares);
     for (Index first = mine.first * kRows; first < std::min(many, mine.last * kRows); first += kRows) {
       const Index rows = std::min(kRows, many - first);
       for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
-      for (Index panel = 0; panel < panels.count; ++panel) {
-        for (Index k = 0; k < depth; k += kPart)
+      for (Index k = 0; k < depth; k += kLong)
+        for (Index panel = 0; panel < panels.count; ++panel)
           panels.EachTile(rows, [&](Index row, Index count) {
-            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kPart, depth - k), columns + panel * panel_size + k * panels.width,
-                                     {sums + row * panels.width, k == 0});
+            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kLong, depth - k),
+                                     {columns + panel * panel_size + k * panels.width, panels.width},
+                                     {sums + (panel * kRows + row) * panels.width, k == 0});
           });
-        for (Index column = 0; column < panels.Have(panel); ++column)
-          for (Index row = 0; row < rows; ++row)
-            result[(panels.First(panel) + column) * many + first + row] = sums[row * panels.width + column];
+      for (Index column = 0; column < few; ++column) {
+        const float* const sum = sums + column / panels.width * kRows * panels.width + column % panels.width;
+        for (Index row = 0; row < rows; ++row) result[column * many + first + row] = sum[row * panels.width];
       }
     }
   });
@@ -70,24 +71,28 @@ class Windows {
         lefts_[pixel - first] = left + (pixel - row * g_.columns) * g_.strides[1] * g_.channels;
   }
 
-  // A panel's outputs of these pixels. `weights` gives so many rows of the panel's from one on, at most kPart of them.
+  // Some panels' outputs of these pixels. `weights` gives so many rows of a panel's from one on, at most so many of them.
+  //
+  // Part by part of the rows, all panels use them, so that weights are read as they lie in memory; the sums are [panel][pixel][width].
   template <class Weights>
-  void Convolve(const Panels& panels, Index panel, Weights weights, float* sums, const float* bias, float* result) const {
-    const Index together = std::max<Index>(1, kPart / runs_.length);  // runs of a tile's one pass,
-    const Index piece = std::min(runs_.length, kPart);                // or a run's part
-    const float* const shift = bias ? bias + panels.First(panel) : nullptr;
+  void Convolve(const Panels& panels, Range over, Index most, Weights weights, float* sums, const float* bias, float* result) const {
+    const Index together = std::max<Index>(1, most / runs_.length);  // runs of a tile's one pass,
+    const Index piece = std::min(runs_.length, most);                // or a run's part
     for (Index run = 0; run < runs_.count; run += together)
-      for (Index k = 0; k < runs_.length; k += piece) {
-        const Index some = std::min(together, runs_.count - run), deep = std::min(piece, runs_.length - k);
-        const float* const right = weights(run * runs_.length + k, some * deep);
-        const bool fresh = run + k == 0, finished = run + some == runs_.count && k + deep == runs_.length;
-        float* const pixel = finished ? result + first_ * g_.outputs + panels.First(panel) : nullptr;
-        panels.EachTile(count_, [&](Index row, Index rows) {
-          panels.OfPointers(rows)(&lefts_[row], &offsets_[run], some, k, deep, right,
-                                  {sums + row * panels.width, fresh, finished ? pixel + row * g_.outputs : nullptr, g_.outputs,
-                                   panels.Have(panel), shift});
-        });
-      }
+      for (Index k = 0; k < runs_.length; k += piece)
+        for (Index panel = over.first; panel < over.last; ++panel) {
+          const Index some = std::min(together, runs_.count - run), deep = std::min(piece, runs_.length - k);
+          const Right right = weights(panel, run * runs_.length + k, some * deep);
+          const bool fresh = run + k == 0, finished = run + some == runs_.count && k + deep == runs_.length;
+          float* const to = sums + (panel - over.first) * count_ * panels.width;
+          float* const pixel = finished ? result + first_ * g_.outputs + panels.First(panel) : nullptr;
+          const float* const shift = bias ? bias + panels.First(panel) : nullptr;
+          panels.EachTile(count_, [&](Index row, Index rows) {
+            panels.OfPointers(rows)(&lefts_[row], &offsets_[run], some, k, deep, right,
+                                    {to + row * panels.width, fresh, finished ? pixel + row * g_.outputs : nullptr, g_.outputs,
+                                     panels.Have(panel), shift});
+          });
+        }
   }
 
  private:
@@ -99,22 +104,29 @@ class Windows {
   Index first_ = 0, count_ = 0;
 };
 
-// Of few pixels, which are one block: the panels are shared out, and each packed part by part when its turn comes.
+// Of few pixels, which are one block: the panels are shared out, a stretch of them to each thread, which reads the weights as they lie in memory.
+// For very few, they are not worth packing.
 inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
                              float* result) {
+  constexpr Index kSums = 1 << 17, kRead = 8;       // numbers that stay in the second cache; pixels that take as long as reading the weights
+  constexpr Index kVeryFew = 96, kPartOfFew = 64;  // pixels; rows of a panel that stay in the second cache, however far apart
   const Panels panels(g.outputs);
   Windows windows(g, images, g.Pixels());
   windows.Hold(0, g.Pixels());
-  const Index shares = Shares(pool, panels.count, g.Pixels() * kernel.Rows());
-  InParallel(pool, shares, [&, shares](Index share) {
-    const Numbers sums(g.Pixels() * panels.width), packed(kPart * panels.width);
+  const bool packs = kernel.turned || g.Pixels() > kVeryFew;
+  const Index most = std::max<Index>(1, kSums / (g.Pixels() * panels.width));
+  const Index shares = std::min(Threads(pool), Shares(pool, panels.count, std::max(g.Pixels(), kRead) * kernel.Rows()));
+  InParallel(pool, shares, [&, packs, most, shares](Index share) {
     const Range mine = Part(panels.count, share, shares);
-    for (Index panel = mine.first; panel < mine.last; ++panel) {
-      const auto weights = [&](Index first, Index rows) {
-        kernel.Pack(panels, panel, first, rows, packed);
-        return static_cast<const float*>(packed);
-      };
-      windows.Convolve(panels, panel, weights, sums, bias, result);
+    const Numbers sums(g.Pixels() * panels.width * std::min(most, mine.Size())), packed(kPart * panels.width);
+    const auto weights = [&](Index panel, Index first, Index rows) -> Right {
+      if (!packs && panels.Have(panel) == panels.width) return {kernel.from + first * g.outputs + panels.First(panel), g.outputs};
+      kernel.Pack(panels, panel, first, rows, packed);
+      return {packed, panels.width};
+    };
+    for (Index panel = mine.first; panel < mine.last; panel += most) {
+      const Range some = {panel, std::min(mine.last, panel + most)};
+      windows.Convolve(panels, some, packs ? kPart : kPartOfFew, weights, sums, bias, result);
     }
   });
 }
@@ -140,10 +152,10 @@ inline void ConvolutionOfMany(ffi::ThreadPool& pool, const Geometry& g, const fl
       const Range some = Part(panels.count, unit % parts, parts);
       if (block != held) windows.Hold(block * pixels, std::min(g.Pixels(), (block + 1) * pixels));
       held = block;
-      for (Index panel = some.first; panel < some.last; ++panel) {
-        const auto weights = [&](Index first, Index) { return packed + panel * size + first * panels.width; };
-        windows.Convolve(panels, panel, weights, sums, bias, result);
-      }
+      const auto weights = [&](Index panel, Index first, Index) -> Right {
+        return {packed + panel * size + first * panels.width, panels.width};
+      };
+      for (Index panel = some.first; panel < some.last; ++panel) windows.Convolve(panels, {panel, panel + 1}, kPart, weights, sums, bias, result);
     }
   });
 }
@@ -170,44 +182,52 @@ struct GradientTile {
   }
 };
 
-inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs) {
+// In the order in which they are found: `together` tiles of rows for all panels, so that the gradient is written as it lies in memory.
+inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs, Index together) {
+  std::vector<Range> rows;
+  panels.EachTile(runs.length, [&](Index first, Index count) { rows.push_back({first, first + count}); });
+  const Index count = static_cast<Index>(rows.size());
   std::vector<GradientTile> tiles;
-  for (Index panel = 0; panel < panels.count; ++panel)
-    panels.EachTile(runs.length, [&](Index first, Index rows) {
-      for (Index run = 0; run < runs.count; ++run) tiles.push_back({panel, run, first, rows});
-    });
+  for (Index group = 0; group < count; group += together)
+    for (Index panel = 0; panel < panels.count; ++panel)
+      for (Index at = group; at < std::min(group + together, count); ++at)
+        for (Index run = 0; run < runs.count; ++run) tiles.push_back({panel, run, rows[at].first, rows[at].Size()});
   return tiles;
 }
 
-// A panel's outputs of some of the cotangent [N][H'][W'][D]: as they are in memory where nothing else lies between them, or packed.
+// Panels of some of the cotangent [N][H'][W'][D]: as they are in memory where nothing else lies between their rows, or packed when they are needed.
 class CotangentRows {
  public:
   // For so many rows and columns at a time.
   CotangentRows(const Geometry& g, const Panels& panels, const float* cotangent, Index rows, Index columns)
-      : g_(g), panels_(panels), cotangent_(cotangent), packed_(rows * columns * panels.width), rows_(rows) {}
+      : g_(g), panels_(panels), cotangent_(cotangent), packed_(rows * columns * panels.width * panels.count), pixels_(rows * panels.count),
+        have_(panels.count) {}
 
   // Before `Of` is asked of so many rows, counted through all images, and columns, from one on.
   void Hold(Index line, Index rows, Index column, Index columns) {
     first_ = cotangent_ + (line * g_.columns + column) * g_.outputs;
-    high_ = rows;
-    wide_ = columns;
-    panel_ = -1;
+    rows_ = rows;
+    columns_ = columns;
     const Index used = (rows - 1) * g_.columns + columns;  // pixels
     const Index left = g_.Pixels() - line * g_.columns - column - used;
     const bool inside = left > panels_.width / g_.outputs;  // no panel's last row is read behind the cotangent's end
     as_they_are_ = panels_.count == 1 && (panels_.width == g_.outputs || inside);
+    std::fill(have_.begin(), have_.end(), false);
   }
 
-  // The first pixel of each row; the pixels lie `Apart`.
+  // The first pixel of each row of a panel; the pixels lie `Apart`.
   const float* const* Of(Index panel) {
-    for (Index row = 0; row < high_ && panel != panel_; ++row) {
-      const float* const pixels = first_ + row * g_.columns * g_.outputs;
-      float* const copy = packed_ + row * wide_ * panels_.width;
-      if (!as_they_are_) PackPanel(panels_, panel, pixels, wide_, copy);
-      rows_[row] = as_they_are_ ? pixels : copy;
+    const float** const pixels = pixels_.data() + panel * rows_;
+    if (have_[panel]) return pixels;
+    for (Index row = 0; row < rows_; ++row) {
+      float* const copy = packed_ + (panel * rows_ + row) * columns_ * panels_.width;
+      pixels[row] = first_ + row * g_.columns * g_.outputs;
+      if (as_they_are_) continue;
+      PackPanel(panels_, panel, pixels[row], columns_, copy);
+      pixels[row] = copy;
     }
-    panel_ = panel;
-    return rows_.data();
+    have_[panel] = true;
+    return pixels;
   }
 
   Index Apart() const { return as_they_are_ ? g_.outputs : panels_.width; }
@@ -217,9 +237,10 @@ class CotangentRows {
   Panels panels_;
   const float* cotangent_;
   Numbers packed_;
-  std::vector<const float*> rows_;
+  std::vector<const float*> pixels_;  // [panel][row]
+  std::vector<bool> have_;
   const float* first_ = nullptr;
-  Index high_ = 0, wide_ = 0, panel_ = -1;
+  Index rows_ = 0, columns_ = 0;
   bool as_they_are_ = false;
 };
 
@@ -240,19 +261,20 @@ inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<Grad
 // It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part
 // of the pixels, so its rounding depends on the number of threads; else the result's tiles are shared out, and no sum is of two threads.
 inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images, const float* cotangent, float* result) {
-  constexpr Index kPixels = 112, kSmall = 1 << 18, kLarge = 1 << 18;  // sums of all threads; of one, that leave the second cache
+  constexpr Index kPixels = 112, kLarge = 1 << 18;  // numbers that leave the second cache
   const Panels panels(g.outputs);
   const Runs runs(g);
-  const std::vector<GradientTile> tiles = GradientTiles(panels, runs);
+  const Index most = runs.count * runs.length * g.outputs > kLarge * Threads(pool) ? 4 * kPixels : kPixels;  // fewer passes over large sums
+  const bool leaves = std::min(most, g.Pixels()) * g.outputs > kLarge;                                       // a block of the cotangent
+  const std::vector<GradientTile> tiles = GradientTiles(panels, runs, leaves ? 32 : 4);
   const Index count = static_cast<Index>(tiles.size()), size = kMostRows * panels.width, lines = g.images * g.rows;
 
-  const Index most = count * size / Threads(pool) > kLarge ? 4 * kPixels : kPixels;  // fewer passes over large sums
   const Index strips = Ceil(g.columns, most), columns = Ceil(g.columns, strips);
   const Index together = strips > 1 ? 1 : std::max<Index>(1, most / columns);  // rows of one image or of several
   const Index blocks = Ceil(lines, together);
 
   const Index owners = std::min(Threads(pool), blocks / 2), sharers = std::min(count, Threads(pool));
-  const bool own = owners >= sharers && count * size * owners <= kSmall;
+  const bool own = owners >= sharers && count * size * owners <= kLarge;
   const Index shares = own ? owners : sharers;
   const Numbers owned(own ? shares * count * size : 0);
   float* const all_sums = owned;

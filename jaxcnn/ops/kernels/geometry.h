@@ -124,9 +124,15 @@ struct Kernel {
   void Pack(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
     const Index output = panels.First(panel), have = panels.Have(panel);
     if (!turned) {
-      for (Index row = first; row < first + rows; ++row, to += panels.width)
-        for (Index lane = 0; lane < panels.width; lane += kLanes)
-          Store(to + lane, LoadSome(from + row * outputs + output + lane, have - lane));
+      const float* source = from + first * outputs + output;
+      const Index width = panels.width, below = outputs;
+      if (have == width && width == 4 * kLanes) {
+        for (Index row = 0; row < rows; ++row, to += 4 * kLanes, source += below)
+          for (Index v = 0; v < 4; ++v) Store(to + v * kLanes, Load(source + v * kLanes));
+        return;
+      }
+      for (Index row = 0; row < rows; ++row, to += width, source += below)
+        for (Index lane = 0; lane < width; lane += kLanes) Store(to + lane, LoadSome(source + lane, have - lane));
       return;
     }
     constexpr Index kSquare = 16;  // what is written stays in the first cache

@@ -115,15 +115,21 @@ inline __attribute__((always_inline)) void AddProducts(Vector (&tile)[ROWS][VECT
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
-// sum over runs and k < length of lefts[row][offsets[run] + offset + k] * panel[run * length + k][:]
+// A part of a panel, whose rows lie `apart`.
+struct Right {
+  const float* panel;
+  Index apart;
+};
+
+// sum over runs and k < length of lefts[row][offsets[run] + offset + k] * right[run * length + k][:]
 template <int ROWS, int VECTORS>
-void Inner(const float* const* lefts, const Index* offsets, Index runs, Index offset, Index length, const float* panel, const Sink& sink) {
+void Inner(const float* const* lefts, const Index* offsets, Index runs, Index offset, Index length, Right right, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
   for (Index run = 0; run < runs; ++run)
-    for (Index k = offsets[run]; k < offsets[run] + length; ++k, panel += VECTORS * kLanes)
-      AddProducts(tile, panel, [&](int row) { return left[row][k]; });
+    for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.panel += right.apart)
+      AddProducts(tile, right.panel, [&](int row) { return left[row][k]; });
   Put(tile, sink);
 }
 

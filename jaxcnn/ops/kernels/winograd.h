@@ -145,7 +145,7 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
           for (Index k = 0; k < channels; k += kDepth)
             panels.EachTile(last - first, [&](Index row, Index rows) {
               panels.OfPointers(rows)(&lefts[element * block + row], &none, 1, k, std::min(kDepth, channels - k),
-                                      weights + element * apart + panel * panel_size + k * panels.width,
+                                      {weights + element * apart + panel * panel_size + k * panels.width, panels.width},
                                       {sums + (element * block + row) * panels.width, k == 0});
             });
         TransformSums<Scheme>(g, tiling, panels, panel, sums, block * panels.width, first, last, bias, result);
