@@ -128,6 +128,7 @@ void Inner(const float* const* lefts, const Index* offsets, Index runs, Index of
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
   for (Index run = 0; run < runs; ++run)
+#pragma GCC unroll 4
     for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.panel += right.apart)
       AddProducts(tile, right.panel, [&](int row) { return left[row][k]; });
   Put(tile, sink);
@@ -141,6 +142,7 @@ void Outer(const float* const* lefts, const float* const* panels, Index runs, In
   for (Index run = 0; run < runs; ++run) {
     const float* left = lefts[run] + offset;
     const float* panel = panels[run];
+#pragma GCC unroll 4
     for (Index k = 0; k < length; ++k, left += step, panel += apart)
       AddProducts(tile, panel, [&](int row) { return left[row]; });
   }
