@@ -51,6 +51,8 @@ WINDOWS = {  # images [N, H, W, C], outputs, taps, strides, padding, dilation
     "small gradient, wide": ((1, 8, 250, 3), 5, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
     "few rows by many": ((1, 1, 30, 400), 130, (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "large sums": ((2, 3, 5, 400), 700, (1, 2), (1, 1), ((0, 0), (1, 0)), (1, 1)),
+    "many panels": ((2, 8, 9, 40), 300, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    "many panels, strided": ((3, 9, 17, 20), 270, (3, 3), (1, 2), ((0, 1), (2, 1)), (1, 1)),
     "winograd": ((40, 6, 6, 64), 48, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
     "winograd, odd": ((5, 17, 15, 16), 65, (3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "winograd, padding differs": ((2, 30, 11, 33), 18, (3, 3), (1, 1), ((2, 0), (1, 2)), (1, 1)),
@@ -105,7 +107,7 @@ def test_winograds_way_is_refused_for_other_windows(instructions, tile, taps, mo
 
 
 @pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=2)))
-@pytest.mark.parametrize("shape", [(3, 5, 4), (130, 70, 200), (300, 600, 20)])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (130, 70, 200), (300, 600, 20), (20, 110, 2500), (200, 1100, 1500), (1, 40, 100)])
 def test_products(instructions, transposed, shape):
     rows, depth, columns = shape
     left, right = drawn(

@@ -172,9 +172,10 @@ inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const fl
     ConvolutionOfFew(pool, g, images, kernel, bias, result);
 }
 
-// A tile of the gradient by the kernel: of a panel's outputs, so many of a run's numbers from one on.
+// A tile of the gradient by the kernel: of a panel's outputs, so many of a run's numbers from one on, which are some of those that are held.
 struct GradientTile {
   Index panel, run, first, rows;
+  Range held;
 
   // Its place in the gradient [h][w][C][D].
   float* In(float* gradient, const Panels& panels, const Runs& runs) const {
@@ -182,18 +183,73 @@ struct GradientTile {
   }
 };
 
-// In the order in which they are found: `together` tiles of rows for all panels, so that the gradient is written as it lies in memory.
+// In the order in which they are found: all panels' of the numbers that are held, so many tiles' of them, so that the gradient is written as it
+// lies in memory.
 inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs, Index together) {
   std::vector<Range> rows;
   panels.EachTile(runs.length, [&](Index first, Index count) { rows.push_back({first, first + count}); });
-  const Index count = static_cast<Index>(rows.size());
   std::vector<GradientTile> tiles;
-  for (Index group = 0; group < count; group += together)
-    for (Index panel = 0; panel < panels.count; ++panel)
-      for (Index at = group; at < std::min(group + together, count); ++at)
-        for (Index run = 0; run < runs.count; ++run) tiles.push_back({panel, run, rows[at].first, rows[at].Size()});
+  for (Index group = 0, count = static_cast<Index>(rows.size()); group < count; group += together) {
+    const Index end = std::min(group + together, count);
+    const Range held = {rows[group].first, rows[end - 1].last};
+    for (Index run = 0; run < runs.count; ++run)
+      for (Index panel = 0; panel < panels.count; ++panel)
+        for (Index at = group; at < end; ++at) tiles.push_back({panel, run, rows[at].first, rows[at].Size(), held});
+  }
   return tiles;
 }
+
+// Some numbers of a run under some of the result's pixels: as they are in memory, or where many panels use many pixels, a copy of them side by
+// side: what lies a power of two apart finds few places in a cache.
+class RunNumbers {
+ public:
+  // For so many rows and columns at a time, and so many numbers.
+  RunNumbers(const Geometry& g, const Panels& panels, const Runs& runs, const float* images, Index rows, Index columns, Index most)
+      : step_(g.strides[1] * g.channels), rows_(g, images, rows), offsets_(runs.Offsets(g, rows_.Below())), pixels_(rows),
+        copies_(panels.count >= 4 && rows * columns >= 64), copy_(copies_ ? rows * columns * most : 0) {}
+
+  // Before `Of` is asked of so many rows, counted through all images, and columns, from one on.
+  void Hold(Index line, Index rows, Index column, Index columns) {
+    if (line != line_ || rows != high_) rows_.Hold(line, line + rows);
+    line_ = line;
+    high_ = rows;
+    column_ = column;
+    columns_ = columns;
+    run_ = -1;
+  }
+
+  // A tile's first number under each row's first pixel; those of the other pixels lie `Step` apart.
+  const float* const* Of(const GradientTile& tile) {
+    if (tile.run != run_ || tile.held.first != held_.first) Find(tile);
+    return pixels_.data();
+  }
+  Index Step() const { return copies_ ? held_.Size() : step_; }
+  Index First(const GradientTile& tile) const { return copies_ ? tile.first - held_.first : tile.first; }
+
+ private:
+  void Find(const GradientTile& tile) {
+    run_ = tile.run;
+    held_ = tile.held;
+    float* to = copy_;
+    for (Index row = 0; row < high_; ++row) {
+      const float* from = rows_.Under(line_ + row) + column_ * step_ + offsets_[run_];
+      pixels_[row] = copies_ ? to : from;
+      if (!copies_) continue;
+      for (Index column = 0; column < columns_; ++column, from += step_, to += held_.Size())
+        for (Index n = 0; n < held_.Size(); n += kLanes)
+          StoreSome(to + n, LoadSome(from + held_.first + n, held_.Size() - n), held_.Size() - n);
+    }
+  }
+
+  Index step_;
+  Rows rows_;
+  std::vector<Index> offsets_;
+  std::vector<const float*> pixels_;
+  bool copies_;
+  Numbers copy_;
+  Index line_ = -1, high_ = 0, column_ = 0, columns_ = 0, run_ = -1;
+  Range held_ = {0, 0};
+};
 
 // Panels of some of the cotangent [N][H'][W'][D]: as they are in memory where nothing else lies between their rows, or packed when they are needed.
 class CotangentRows {
@@ -266,7 +322,8 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
   const Runs runs(g);
   const Index most = runs.count * runs.length * g.outputs > kLarge * Threads(pool) ? 4 * kPixels : kPixels;  // fewer passes over large sums
   const bool leaves = std::min(most, g.Pixels()) * g.outputs > kLarge;                                       // a block of the cotangent
-  const std::vector<GradientTile> tiles = GradientTiles(panels, runs, leaves ? 32 : 4);
+  const Index held = leaves ? 32 : 4;  // tiles
+  const std::vector<GradientTile> tiles = GradientTiles(panels, runs, held);
   const Index count = static_cast<Index>(tiles.size()), size = kMostRows * panels.width, lines = g.images * g.rows;
 
   const Index strips = Ceil(g.columns, most), columns = Ceil(g.columns, strips);
@@ -284,25 +341,20 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
     const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
     const Numbers shared(own || once ? 0 : mine.Size() * size);
     float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
-    Rows rows(g, images, together);
+    RunNumbers numbers(g, panels, runs, images, together, columns, held * kMostRows);
     CotangentRows cotangents(g, panels, cotangent, together, columns);
-    const std::vector<Index> offsets = runs.Offsets(g, rows.Below());
-    std::vector<const float*> lefts(together);
     for (Index line = first; line < last; line += together) {
       const Index high = std::min(together, last - line);
-      rows.Hold(line, line + high);
       for (Index column = 0; column < g.columns; column += columns) {
         const Index wide = std::min(columns, g.columns - column);
         const bool fresh = line == first && column == 0, finished = !own && line + high == last && column + wide == g.columns;
+        numbers.Hold(line, high, column, wide);
         cotangents.Hold(line, high, column, wide);
-        Index run = -1;
         for (Index at = mine.first; at < mine.last; ++at) {
           const GradientTile& tile = tiles[at];
-          for (Index row = 0; row < high && tile.run != run; ++row)
-            lefts[row] = rows.Under(line + row) + column * g.strides[1] * g.channels + offsets[tile.run];
-          run = tile.run;
+          const float* const* const lefts = numbers.Of(tile);
           const float* const* const rights = cotangents.Of(tile.panel);
-          panels.OfColumns(tile.rows)(lefts.data(), rights, high, wide, tile.first, g.strides[1] * g.channels, cotangents.Apart(),
+          panels.OfColumns(tile.rows)(lefts, rights, high, wide, numbers.First(tile), numbers.Step(), cotangents.Apart(),
                                       {sums + (once ? 0 : at - mine.first) * size, fresh, finished ? tile.In(result, panels, runs) : nullptr,
                                        g.outputs, panels.Have(tile.panel), nullptr});
         }
