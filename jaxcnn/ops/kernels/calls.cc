@@ -1,5 +1,7 @@
 // What a program calls: XLA's foreign functions, whose names and arguments are those of jaxcnn/ops/native.py.
 
+#include "direct.h"
+#include "gradient.h"
 #include "winograd.h"
 
 namespace jaxcnn {

@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "direct.h"
+#include "geometry.h"
 #include "transform.h"
 
 namespace jaxcnn {
