@@ -106,8 +106,18 @@ def test_winograds_way_is_refused_for_other_windows(instructions, tile, taps, mo
         jax.jit(lambda x, k: native.convolution(x, k, (1, 1), ((1, 1), (1, 1)), (1, 1)))(images, kernel).block_until_ready()
 
 
+@needed
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_of_nothing_are_refused(transposed):
+    left, right = jnp.ones((0, 3) if transposed else (3, 0)), jnp.ones((0, 5))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="nothing is left to compute"):
+        jax.jit(lambda a, b: native.product(a, b, transposed=(transposed, False)))(left, right).block_until_ready()
+
+
 @pytest.mark.parametrize("transposed", list(itertools.product([False, True], repeat=2)))
-@pytest.mark.parametrize("shape", [(3, 5, 4), (130, 70, 200), (300, 600, 20), (20, 110, 2500), (200, 1100, 1500), (1, 40, 100)])
+@pytest.mark.parametrize(
+    "shape", [(3, 5, 4), (130, 70, 200), (300, 600, 20), (20, 110, 2500), (200, 1100, 1500), (1, 40, 100), (300, 500, 2500)]
+)
 def test_products(instructions, transposed, shape):
     rows, depth, columns = shape
     left, right = drawn(

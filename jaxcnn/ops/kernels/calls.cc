@@ -13,16 +13,21 @@ using Result = ffi::Result<Array>;
 using Pair = ffi::Span<const std::int64_t>;
 
 // How windows lie; the names are those of the calls' attributes. Winograd's way makes tiles of so many pixels a side, 0 for no such way.
-struct Windows {
+struct Attributes {
   Pair strides, before, dilation;
   Index winograd;
 };
 
 // Shapes are those of the images, of the convolution's result, and of its kernel.
-Geometry GeometryOf(Pair images, Pair result, Pair kernel, const Windows& windows) {
+Geometry GeometryOf(Pair images, Pair result, Pair kernel, const Attributes& attributes) {
   return {images[0], images[1], images[2], images[3], result[1], result[2], result[3], {kernel[0], kernel[1]},
-          {windows.strides[0], windows.strides[1]}, {windows.before[0], windows.before[1]},
-          {windows.dilation[0], windows.dilation[1]}};
+          {attributes.strides[0], attributes.strides[1]}, {attributes.before[0], attributes.before[1]},
+          {attributes.dilation[0], attributes.dilation[1]}};
+}
+
+ffi::Error Checked(const Geometry& g) {
+  if (std::min({g.images, g.high, g.wide, g.channels, g.rows, g.columns, g.outputs, g.Taps()}) > 0) return ffi::Error::Success();
+  return ffi::Error::InvalidArgument("no images, pixels, channels, outputs or taps: nothing is left to compute");
 }
 
 bool Suits(const Geometry& g, Index taps) {
@@ -43,12 +48,13 @@ ffi::Error WithScheme(const Geometry& g, Index tile, F f) {
   return ffi::Error::Success();
 }
 
-ffi::Error Convolve(ffi::ThreadPool& pool, Array images, Array kernel, const float* bias, Result result, const Windows& windows,
+ffi::Error Convolve(ffi::ThreadPool& pool, Array images, Array kernel, const float* bias, Result result, const Attributes& attributes,
                     bool turned) {
-  const Geometry g = GeometryOf(images.dimensions(), result->dimensions(), kernel.dimensions(), windows);
+  const Geometry g = GeometryOf(images.dimensions(), result->dimensions(), kernel.dimensions(), attributes);
+  if (ffi::Error error = Checked(g); error.failure()) return error;
   const Kernel weights = {kernel.typed_data(), g.Taps(), g.channels, g.outputs, turned};
-  if (windows.winograd)
-    return WithScheme(g, windows.winograd, [&](auto scheme) {
+  if (attributes.winograd)
+    return WithScheme(g, attributes.winograd, [&](auto scheme) {
       WinogradConvolution<decltype(scheme)>(pool, g, images.typed_data(), weights, bias, result->typed_data());
     });
   DirectConvolution(pool, g, images.typed_data(), weights, bias, result->typed_data());
@@ -67,8 +73,9 @@ ffi::Error ConvRelu(ffi::ThreadPool pool, Array images, Array kernel, Bias bias,
 
 ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, Result result, Pair strides, Pair before, Pair dilation,
                           Index winograd) {
-  const Windows windows = {strides, before, dilation, winograd};
-  const Geometry g = GeometryOf(images.dimensions(), cotangent.dimensions(), result->dimensions(), windows);
+  const Attributes attributes = {strides, before, dilation, winograd};
+  const Geometry g = GeometryOf(images.dimensions(), cotangent.dimensions(), result->dimensions(), attributes);
+  if (ffi::Error error = Checked(g); error.failure()) return error;
   if (winograd)
     return WithScheme(g, winograd, [&](auto scheme) {
       WinogradKernelGradient<decltype(scheme)>(pool, g, images.typed_data(), cotangent.typed_data(), result->typed_data());

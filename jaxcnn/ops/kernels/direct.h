@@ -24,14 +24,14 @@ inline bool IsProduct(const Geometry& g) {
 // left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and the product's
 // transpose is found, turned as it is written.
 inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
-  constexpr Index kRows = 48, kLong = 1024;  // of the right, whose sums stay in the first cache; numbers of a row, read one after the other
+  constexpr Index kRows = 48, kLong = 1024;  // of the right, whose sums with a panel stay in the first cache; numbers of a row at a time
   const Panels panels(few);
   const Kernel transposed = {left, 1, depth, few, true};
-  const Index panel_size = depth * panels.width;
+  const Index panel_size = depth * panels.width, piece = Even(depth, kLong);
   const Numbers columns(panels.count * panel_size);
   PackAll(pool, panels, transposed, columns);
   const Index blocks = Ceil(many, kRows), shares = Shares(pool, blocks);
-  InParallel(pool, shares, [&, few, many, depth, panel_size, blocks, shares](Index share) {
+  InParallel(pool, shares, [&, few, many, depth, panel_size, piece, blocks, shares](Index share) {
     const Numbers sums(panels.count * kRows * panels.width);
     const float* lefts[kRows];
     const Index none = 0;
@@ -39,10 +39,10 @@ inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index de
     for (Index first = mine.first * kRows; first < std::min(many, mine.last * kRows); first += kRows) {
       const Index rows = std::min(kRows, many - first);
       for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
-      for (Index k = 0; k < depth; k += kLong)
+      for (Index k = 0; k < depth; k += piece)
         for (Index panel = 0; panel < panels.count; ++panel)
           panels.EachTile(rows, [&](Index row, Index count) {
-            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(kLong, depth - k),
+            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(piece, depth - k),
                                      {columns + panel * panel_size + k * panels.width, panels.width},
                                      {sums + (panel * kRows + row) * panels.width, k == 0});
           });
@@ -73,11 +73,11 @@ class Windows {
 
   // Some panels' outputs of these pixels. `weights` gives so many rows of a panel's from one on, at most so many of them.
   //
-  // Part by part of the rows, all panels use them, so that weights are read as they lie in memory; the sums are [panel][pixel][width].
+  // It goes over all panels for each part of the rows, in which order the weights lie in memory; the sums are [panel][pixel][width].
   template <class Weights>
   void Convolve(const Panels& panels, Range over, Index most, Weights weights, float* sums, const float* bias, float* result) const {
     const Index together = std::max<Index>(1, most / runs_.length);  // runs of a tile's one pass,
-    const Index piece = std::min(runs_.length, most);                // or a run's part
+    const Index piece = Even(runs_.length, most);                    // or a run's part
     for (Index run = 0; run < runs_.count; run += together)
       for (Index k = 0; k < runs_.length; k += piece)
         for (Index panel = over.first; panel < over.last; ++panel) {
@@ -104,17 +104,17 @@ class Windows {
   Index first_ = 0, count_ = 0;
 };
 
-// Of few pixels, which are one block: the panels are shared out, a stretch of them to each thread, which reads the weights as they lie in memory.
-// For very few, they are not worth packing.
+// Of few pixels, which are one block: the panels are shared out, a stretch of them to each thread, which reads the weights in the order in which
+// they lie in memory, and packs them part by part when their turn comes; for very few pixels they are not worth it.
 inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
                              float* result) {
-  constexpr Index kSums = 1 << 17, kRead = 8;       // numbers that stay in the second cache; pixels that take as long as reading the weights
-  constexpr Index kVeryFew = 96, kPartOfFew = 64;  // pixels; rows of a panel that stay in the second cache, however far apart
+  constexpr Index kResident = 1 << 17, kRead = 8;  // sums that stay in the second cache; pixels that take as long as reading the weights
+  constexpr Index kVeryFew = 96, kPartOfFew = 64;  // pixels; rows of a panel, for which a cache finds places though they lie far apart
   const Panels panels(g.outputs);
   Windows windows(g, images, g.Pixels());
   windows.Hold(0, g.Pixels());
   const bool packs = kernel.turned || g.Pixels() > kVeryFew;
-  const Index most = std::max<Index>(1, kSums / (g.Pixels() * panels.width));
+  const Index most = std::max<Index>(1, kResident / (g.Pixels() * panels.width));
   const Index shares = std::min(Threads(pool), Shares(pool, panels.count, std::max(g.Pixels(), kRead) * kernel.Rows()));
   InParallel(pool, shares, [&, packs, most, shares](Index share) {
     const Range mine = Part(panels.count, share, shares);

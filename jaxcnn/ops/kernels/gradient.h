@@ -16,12 +16,13 @@ struct GradientTile {
   }
 };
 
-// In the order in which they are found: all panels' of the numbers that are held, so many tiles' of them, so that the gradient is written as it
-// lies in memory.
+// In the order in which they are found: all panels' of the numbers that are held, which are so many tiles', so that these and the cotangent stay in
+// the caches, and a run's gradient is written as it lies in memory.
 inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs, Index together) {
   std::vector<Range> rows;
   panels.EachTile(runs.length, [&](Index first, Index count) { rows.push_back({first, first + count}); });
   std::vector<GradientTile> tiles;
+  tiles.reserve(rows.size() * runs.count * panels.count);
   for (Index group = 0, count = static_cast<Index>(rows.size()); group < count; group += together) {
     const Index end = std::min(group + together, count);
     const Range held = {rows[group].first, rows[end - 1].last};
@@ -51,13 +52,15 @@ class RunNumbers {
     run_ = -1;
   }
 
-  // A tile's first number under each row's first pixel; those of the other pixels lie `Step` apart.
-  const float* const* Of(const GradientTile& tile) {
+  // Under each row's first pixel, from where the tile's numbers are so many on; those of the next pixel lie `step` apart.
+  struct Found {
+    const float* const* pixels;
+    Index first, step;
+  };
+  Found Of(const GradientTile& tile) {
     if (tile.run != run_ || tile.held.first != held_.first) Find(tile);
-    return pixels_.data();
+    return {pixels_.data(), copies_ ? tile.first - held_.first : tile.first, copies_ ? held_.Size() : step_};
   }
-  Index Step() const { return copies_ ? held_.Size() : step_; }
-  Index First(const GradientTile& tile) const { return copies_ ? tile.first - held_.first : tile.first; }
 
  private:
   void Find(const GradientTile& tile) {
@@ -84,7 +87,7 @@ class RunNumbers {
   Range held_ = {0, 0};
 };
 
-// Panels of some of the cotangent [N][H'][W'][D]: as they are in memory where nothing else lies between their rows, or packed when they are needed.
+// Panels of some of the cotangent [N][H'][W'][D]: packed when they are needed, or where there is but one, as it lies in memory.
 class CotangentRows {
  public:
   // For so many rows and columns at a time.
@@ -135,7 +138,7 @@ class CotangentRows {
 
 // The tiles of all threads' sums [share][tile][row][width], together, to the gradient.
 inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<GradientTile>& tiles, Index shares, float* all, float* gradient) {
-  const Index size = kMostRows * panels.width, count = static_cast<Index>(tiles.size());
+  const Index size = panels.TileSize(), count = static_cast<Index>(tiles.size());
   for (Index at = 0; at < count; ++at)
     for (Index row = 0; row < tiles[at].rows; ++row) {
       float* const sums = all + at * size + row * panels.width;
@@ -150,21 +153,21 @@ inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<Grad
 // It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part
 // of the pixels, so its rounding depends on the number of threads; else the result's tiles are shared out, and no sum is of two threads.
 inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images, const float* cotangent, float* result) {
-  constexpr Index kPixels = 112, kLarge = 1 << 18;  // numbers that leave the second cache
+  constexpr Index kPixels = 112, kSmall = 1 << 18;  // of a block; numbers of all threads' sums
+  constexpr Index kLarge = 1 << 18;                 // numbers that leave the second cache
   const Panels panels(g.outputs);
   const Runs runs(g);
   const Index most = runs.count * runs.length * g.outputs > kLarge * Threads(pool) ? 4 * kPixels : kPixels;  // fewer passes over large sums
-  const bool leaves = std::min(most, g.Pixels()) * g.outputs > kLarge;                                       // a block of the cotangent
-  const Index held = leaves ? 32 : 4;  // tiles
+  const Index held = std::min(most, g.Pixels()) * g.outputs > kLarge ? 32 : 4;  // tiles: more, where the cotangent comes from further away
   const std::vector<GradientTile> tiles = GradientTiles(panels, runs, held);
-  const Index count = static_cast<Index>(tiles.size()), size = kMostRows * panels.width, lines = g.images * g.rows;
+  const Index count = static_cast<Index>(tiles.size()), size = panels.TileSize(), lines = g.images * g.rows;
 
   const Index strips = Ceil(g.columns, most), columns = Ceil(g.columns, strips);
-  const Index together = strips > 1 ? 1 : std::max<Index>(1, most / columns);  // rows of one image or of several
+  const Index together = strips > 1 ? 1 : std::clamp<Index>(most / columns, 1, lines);  // rows of one image or of several
   const Index blocks = Ceil(lines, together);
 
   const Index owners = std::min(Threads(pool), blocks / 2), sharers = std::min(count, Threads(pool));
-  const bool own = owners >= sharers && count * size * owners <= kLarge;
+  const bool own = owners >= sharers && count * size * owners <= kSmall;
   const Index shares = own ? owners : sharers;
   const Numbers owned(own ? shares * count * size : 0);
   float* const all_sums = owned;
@@ -174,7 +177,7 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
     const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
     const Numbers shared(own || once ? 0 : mine.Size() * size);
     float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
-    RunNumbers numbers(g, panels, runs, images, together, columns, held * kMostRows);
+    RunNumbers numbers(g, panels, runs, images, together, columns, held * MostRows(static_cast<int>(panels.vectors)));
     CotangentRows cotangents(g, panels, cotangent, together, columns);
     for (Index line = first; line < last; line += together) {
       const Index high = std::min(together, last - line);
@@ -185,9 +188,9 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
         cotangents.Hold(line, high, column, wide);
         for (Index at = mine.first; at < mine.last; ++at) {
           const GradientTile& tile = tiles[at];
-          const float* const* const lefts = numbers.Of(tile);
-          const float* const* const rights = cotangents.Of(tile.panel);
-          panels.OfColumns(tile.rows)(lefts, rights, high, wide, numbers.First(tile), numbers.Step(), cotangents.Apart(),
+          const RunNumbers::Found left = numbers.Of(tile);
+          const float* const* const right = cotangents.Of(tile.panel);
+          panels.OfColumns(tile.rows)(left.pixels, right, high, wide, left.first, left.step, cotangents.Apart(),
                                       {sums + (once ? 0 : at - mine.first) * size, fresh, finished ? tile.In(result, panels, runs) : nullptr,
                                        g.outputs, panels.Have(tile.panel), nullptr});
         }

@@ -1,7 +1,8 @@
 // Tiles of a product of matrices, held in registers: the innermost loop of every kernel here.
 //
-// A tile has up to MostRows(vectors) rows, each of so many vectors. Its right factor is a panel, [k][vectors * kLanes]; its sums are
-// [row][vectors * kLanes]. Both layouts are this library's own, so no tile has a remainder: what stands behind the last column is never used.
+// A tile has up to MostRows(vectors) rows, each of so many vectors. Its right factor is a panel, rows of so many vectors, packed or as they lie in
+// the caller's memory; its sums are [row][vectors * kLanes]. No tile has a remainder: what stands behind the last column is read, so that it must
+// be memory of ours or of the same array, and never used.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,9 @@ struct Range {
 
 // One of so many parts, as even as can be.
 inline Range Part(Index all, Index part, Index parts) { return {all * part / parts, all * (part + 1) / parts}; }
+
+// The size of parts of at most so many, the last of which is not much smaller.
+inline Index Even(Index all, Index most) { return Ceil(all, Ceil(all, most)); }
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kMostVectors = 4, kSums = 24;  // of 32 registers
@@ -134,14 +138,14 @@ void Inner(const float* const* lefts, const Index* offsets, Index runs, Index of
   Put(tile, sink);
 }
 
-// sum over runs and k < length of lefts[run][offset + k * step + row] * panels[run][k][:], whose rows lie `apart`
+// sum over lines and k < length of lefts[line][offset + k * step + row] * panels[line][k][:], whose rows lie `apart`
 template <int ROWS, int VECTORS>
-void Outer(const float* const* lefts, const float* const* panels, Index runs, Index length, Index offset, Index step, Index apart,
+void Outer(const float* const* lefts, const float* const* panels, Index lines, Index length, Index offset, Index step, Index apart,
            const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
-  for (Index run = 0; run < runs; ++run) {
-    const float* left = lefts[run] + offset;
-    const float* panel = panels[run];
+  for (Index line = 0; line < lines; ++line) {
+    const float* left = lefts[line] + offset;
+    const float* panel = panels[line];
 #pragma GCC unroll 4
     for (Index k = 0; k < length; ++k, left += step, panel += apart)
       AddProducts(tile, panel, [&](int row) { return left[row]; });
@@ -179,6 +183,7 @@ struct Panels {
 
   Index First(Index panel) const { return panel * width; }
   Index Have(Index panel) const { return std::min(width, columns - First(panel)); }
+  Index TileSize() const { return MostRows(static_cast<int>(vectors)) * width; }  // numbers of the largest tile's sums
   InnerTile OfPointers(Index rows) const { return kTiles[vectors - 1][rows - 1].first; }
   OuterTile OfColumns(Index rows) const { return kTiles[vectors - 1][rows - 1].second; }
 
