@@ -105,6 +105,22 @@ def test_answers_that_differ_are_named_and_nan_is_no_agreement():
     assert far == {"torch": "torch computes another network: first loss differs by 0.05, allowed are 0.001"}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "far"),
+    [
+        ({"ours": 0.92, "flax": 0.96, "torch": 1.0, "keras": 1.05}, set()),  # ours and Keras lie apart, none from the middle
+        ({"ours": 0.8, "flax": 1.0, "torch": 1.0, "keras": 1.05}, {"ours"}),
+        ({"ours": 1.0, "flax": 1.0, "torch": 2.0, "keras": 1.05}, {"torch"}),
+        ({"ours": math.nan, "flax": 1.0, "torch": 1.0}, {"ours"}),
+        ({"ours": 1.2, "torch": 1.0}, {"ours"}),
+        ({"ours": math.nan, "torch": math.nan}, {"ours", "torch"}),
+    ],
+)
+def test_second_losses_are_held_against_the_middle_one_ours_too(seconds, far):
+    answers = {peer: {"logits": [[1.0]], "losses": [2.0, loss]} for peer, loss in seconds.items()}
+    assert set(verdict.agreed(answers)[1]) == far
+
+
 def test_ratios_are_over_the_best_peer_of_each_task_and_round_by_round():
     drift = np.linspace(1, 2, 7)
     took = {"ours: train": 2, "ours: once": 3, "ours: infer": 6, "flax: train": 8, "flax: infer": 6}

@@ -169,7 +169,7 @@ def _remarks(config: RunConfig) -> list[str]:
 
 
 def _compared(case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]) -> Measured:
-    """Raises `EndedBadly` where ours fails, or half of the peers compute something else; fewer than half are left out."""
+    """Raises `EndedBadly` where ours fails, or ours or half of the peers compute something else; fewer than half are left out."""
     answers: dict[str, dict[str, Any]] = {}
     for worker in list(workers):
         context.console.print(f"{case.config.model}: {worker.peer} compiles", highlight=False)
@@ -181,7 +181,7 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
             remarks.append(_left_out(workers, worker, str(error)))
     differences, disagreeing = agreed(answers)
     told = {"differences": differences, "remarks": remarks}
-    if 2 * len(disagreeing) >= len(differences) > 0:
+    if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
         raise EndedBadly("failed", "; ".join(disagreeing.values()), Measured(provenance=told))
     for worker in [worker for worker in workers if worker.peer in disagreeing]:
         remarks.append(_left_out(workers, worker, disagreeing[worker.peer]))
