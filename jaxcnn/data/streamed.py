@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from jaxcnn.data.order import epoch_order
 from jaxcnn.data.source import Split
 
 HostBatch = dict[str, np.ndarray]
+
+_QUIET = "ignore:resource_tracker:UserWarning"  # of Python's own process that clears away what an interrupted worker left in shared memory
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, wor
     if workers:
         if not flags.FLAGS.is_parsed():
             flags.FLAGS.mark_as_parsed()  # grain reads absl flags, which this program does not use
+        if _QUIET not in sys.warnoptions:
+            sys.warnoptions.append(_QUIET)  # that process is started with them
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2)
         reading = reading.mp_prefetch(options, worker_init_fn=_end_with_parent)
     for batch in reading:
