@@ -162,7 +162,7 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
   const std::vector<GradientTile> tiles = GradientTiles(panels, runs, held);
   const Index count = static_cast<Index>(tiles.size()), size = panels.TileSize(), lines = g.images * g.rows;
 
-  const Index strips = Ceil(g.columns, most), columns = Ceil(g.columns, strips);
+  const Index columns = Even(g.columns, most), strips = Ceil(g.columns, columns);
   const Index together = strips > 1 ? 1 : std::clamp<Index>(most / columns, 1, lines);  // rows of one image or of several
   const Index blocks = Ceil(lines, together);
 
@@ -177,7 +177,7 @@ inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const
     const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
     const Numbers shared(own || once ? 0 : mine.Size() * size);
     float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
-    RunNumbers numbers(g, panels, runs, images, together, columns, held * MostRows(static_cast<int>(panels.vectors)));
+    RunNumbers numbers(g, panels, runs, images, together, columns, held * panels.TileRows());
     CotangentRows cotangents(g, panels, cotangent, together, columns);
     for (Index line = first; line < last; line += together) {
       const Index high = std::min(together, last - line);

@@ -183,14 +183,15 @@ struct Panels {
 
   Index First(Index panel) const { return panel * width; }
   Index Have(Index panel) const { return std::min(width, columns - First(panel)); }
-  Index TileSize() const { return MostRows(static_cast<int>(vectors)) * width; }  // numbers of the largest tile's sums
+  Index TileRows() const { return MostRows(static_cast<int>(vectors)); }  // of the largest tile,
+  Index TileSize() const { return TileRows() * width; }                   // and numbers of its sums
   InnerTile OfPointers(Index rows) const { return kTiles[vectors - 1][rows - 1].first; }
   OuterTile OfColumns(Index rows) const { return kTiles[vectors - 1][rows - 1].second; }
 
   // Calls f(first, count) for each tile's share of so many rows, as even as can be.
   template <class F>
   void EachTile(Index rows, F f) const {
-    const Index most = MostRows(static_cast<int>(vectors)), tiles = Ceil(rows, most);
+    const Index tiles = Ceil(rows, TileRows());
     for (Index tile = 0; tile < tiles; ++tile) {
       const Range part = Part(rows, tile, tiles);
       f(part.first, part.Size());
