@@ -1,7 +1,7 @@
 """Is the measured peak of this CPU right? JAX's matrix product against NumPy's, in turn: ``python -m benchmarks.peak``.
 
 NumPy calls another library (OpenBLAS in its wheels) by another way, so that an error in our timing, in the count of FLOPs or in the
-choice of the size would show. `experiments.measure.peak` should agree within 15 %. Takes a quarter of a minute. Leave the machine
+choice of the size would show. `experiments.microbenchmarks.peak` should agree within 15 %. Takes a quarter of a minute. Leave the machine
 alone: OpenBLAS's threads wait for each other turning, and fall to a tenth where another program takes a processor.
 """
 
@@ -10,10 +10,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from experiments.kernels.kernel import normal
-from experiments.kernels.matmul import product
-from experiments.measure.peak import measured
 from experiments.measure.timing import compare, compiled, interleaved
+from experiments.microbenchmarks.kernel import normal
+from experiments.microbenchmarks.matmul import product
+from experiments.microbenchmarks.peak import measured
 from jaxcnn import backend
 
 SIDE, ROUNDS = 2048, 31
@@ -31,7 +31,7 @@ def main() -> None:
     for name, timing in timings.items():
         rates = [f"{2 * SIDE**3 / seconds / 1e9:.1f}" for seconds in (timing.median, min(timing.samples))]
         table.add_row(name, str(SIDE), *rates, timing.noise.verdict)
-    table.add_row("experiments.measure.peak", str(peak.size), f"{peak.flops_per_second / 1e9:.1f}", "", "")
+    table.add_row("experiments.microbenchmarks.peak", str(peak.size), f"{peak.flops_per_second / 1e9:.1f}", "", "")
     console = Console()
     console.print(table)
     ratio = compare(ours.samples, numpy.samples, paired=True)

@@ -4,20 +4,18 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tyro
-from etils import epath
 
 from experiments import records
-from experiments.config import parse_as
-from experiments.findings.comparison import Pair, differences, pairs
-from experiments.findings.regressions import BETTER, BUSY, DURATIONS, RUNS, WORSE, Change, changes, ended
+from experiments.analysis.comparison import Pair, differences, pairs
+from experiments.analysis.regressions import BETTER, BUSY, DURATIONS, RUNS, WORSE, Change, changes, ended
+from experiments.cli import FAILED, parse_options, run_command
 from experiments.records import Record
-from experiments.report.wording import case_label, readable
-from experiments.run import FAILED, concluded
+from experiments.records.formatting import case_label, readable
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,26 +68,7 @@ class Findings:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints what differs; returns 1 where something is worse, otherwise the exit codes of `experiments.run`."""
-    return concluded(lambda console: _compare(parse_as(CompareConfig, "experiments.compare", arguments), console))
-
-
-def read(places: Sequence[str]) -> tuple[list[Record], list[str]]:
-    """The records of results folders or record files, by time, and a line for each file that cannot be used.
-
-    Raises:
-      InputError: a place that does not exist or has no record.
-    """
-    found, problems = [], []
-    for place in places:
-        path = epath.Path(place).expanduser()
-        if not path.exists():
-            raise InputError(f"{place}: there is no such file or folder; give results folders or files of records")
-        some, left_out = records.load([path])
-        if not some:
-            why = f" ({left_out[0]})" if left_out else "; a results folder has them as STUDY/CASE.json"
-            raise InputError(f"{place}: no records there{why}")
-        found, problems = found + some, problems + left_out
-    return sorted(found, key=lambda record: record.provenance.get("time", "")), problems
+    return run_command(lambda console: _compare(parse_options(CompareConfig, "experiments.compare", arguments), console))
 
 
 def findings(config: CompareConfig) -> Findings:
@@ -98,7 +77,9 @@ def findings(config: CompareConfig) -> Findings:
     Raises:
       InputError: a side that cannot be read, or two without a case in common, of which nothing can be said.
     """
-    (before, some), (after, more) = read([config.baseline]), read([config.candidate])
+    (before, some), (after, more) = (
+        records.load_required([side]) for side in (config.baseline, config.candidate)
+    )
     found, gone, new = pairs(before, after)
     if not found:
         raise InputError(f"{config.baseline} and {config.candidate} have no case of the same study and settings in common")

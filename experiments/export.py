@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from etils import epath
 
-from experiments.compare import read
-from experiments.config import parse_as
-from experiments.metrics import METRICS
-from experiments.records import Record
-from experiments.run import concluded
+from experiments.cli import parse_options, run_command
+from experiments.records import Record, load_required
+from experiments.records.metrics import METRICS
 from jaxcnn.errors import InputError, require_known
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ class ExportConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the file; the exit codes are those of `experiments.run`."""
-    return concluded(lambda console: _export(parse_as(ExportConfig, "experiments.export", arguments), console))
+    return run_command(lambda console: _export(parse_options(ExportConfig, "experiments.export", arguments), console))
 
 
 def frame(records: Iterable[Record], what: str = "records") -> "pd.DataFrame":
@@ -79,7 +77,7 @@ def frame(records: Iterable[Record], what: str = "records") -> "pd.DataFrame":
 
 
 def _export(config: ExportConfig, console: "Console") -> int:
-    records, problems = read(config.results)
+    records, problems = load_required(config.results)
     table = frame(records, config.what)
     if table.empty:
         raise InputError(f"--what={config.what}: none of the {len(records):,} records has any; --what=records is there always")

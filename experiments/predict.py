@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from experiments.config import parse_as
-from experiments.run import concluded
+from experiments.cli import parse_options, run_command
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
     from rich.console import Console
 
-    from experiments.saved import Saved
+    from experiments.workloads.load_weights import Saved
     from jaxcnn.detection import Detections
     from jaxcnn.parallel import Jit
 
@@ -58,16 +57,16 @@ class PredictConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints what is seen; the exit codes are those of `experiments.run`."""
-    return concluded(lambda console: _predict(parse_as(PredictConfig, "experiments.predict", arguments), console))
+    return run_command(lambda console: _predict(parse_options(PredictConfig, "experiments.predict", arguments), console))
 
 
 def _predict(config: PredictConfig, console: "Console") -> int:
-    from experiments import pictures
-    from experiments.saved import open_saved
+    from experiments.workloads import image_files
+    from experiments.workloads.load_weights import open_saved
     from jaxcnn import backend, parallel
 
     for file in config.pictures:  # all are looked at before the network is built, which takes its time
-        pictures.read(file)
+        image_files.read(file)
     devices = backend.select(config.device)
     saved = open_saved(config.weights, config.model, config.names, config.image_size)
     targets = _targets(config) if saved.detects else [None] * len(config.pictures)
@@ -76,10 +75,10 @@ def _predict(config: PredictConfig, console: "Console") -> int:
     ask = _compiled(saved, strategy, config.score)
     _announce(console, config, saved, str(strategy.devices[0].device_kind), time.perf_counter() - began)
     for file, target in zip(config.pictures, targets, strict=True):
-        picture = pictures.read(file)
+        picture = image_files.read(file)
         found, seconds = _answer(ask, prepared(picture, saved), config.weights)
         if target is None:
-            _print_classes(console, file, ranked(found[0], saved.inputs.classes, config.top), seconds)
+            _print_classes(console, file, ranked(found[0], saved.preprocessing.classes, config.top), seconds)
         else:
             _print_boxes(console, file, picture, found.picture(0), seconds, saved, target)
     return 0
@@ -91,12 +90,12 @@ def prepared(picture: "np.ndarray", saved: "Saved") -> "np.ndarray":
     A detector sees it whole, in a grey square; a classifier of a study as in training, stretched to a square; another
     classifier its middle.
     """
-    from experiments.pictures import letterboxed, middle
+    from experiments.workloads.image_files import letterboxed, middle
     from jaxcnn.data.source import fit
 
     if saved.detects:
-        return letterboxed(picture, saved.inputs.size)
-    return fit(picture, saved.inputs.stored_shape) if saved.ours else middle(picture, saved.inputs.resize)
+        return letterboxed(picture, saved.preprocessing.size)
+    return fit(picture, saved.preprocessing.stored_shape) if saved.ours else middle(picture, saved.preprocessing.resize)
 
 
 def ranked(shares: "np.ndarray", names: Sequence[str], top: int) -> list[tuple[str, float]]:
@@ -128,8 +127,8 @@ def _compiled(saved: "Saved", strategy: "Jit", score: float) -> Callable:
 
     from jaxcnn import detection, training
 
-    prepare = saved.inputs.prepare()
-    state, step = training.create(saved.model, optax.identity(), precision=saved.precision, prepare=prepare)
+    preprocess = saved.preprocessing.make_preprocess()
+    state, step = training.create(saved.model, optax.identity(), precision=saved.precision, preprocess=preprocess)
     state = strategy.place(state)
 
     def ask(state, images):
@@ -137,7 +136,7 @@ def _compiled(saved: "Saved", strategy: "Jit", score: float) -> Callable:
         found = detection.detect(outputs, score_threshold=score) if saved.detects else class_shares(outputs)
         return found, jnp.isfinite(outputs).all()
 
-    side, _, channels = saved.inputs.network_shape if saved.detects else saved.inputs.stored_shape
+    side, _, channels = saved.preprocessing.network_shape if saved.detects else saved.preprocessing.stored_shape
     blank = strategy.place_batch(np.zeros((1, side, side, channels), np.uint8))
     compiled = jax.jit(ask, compiler_options=strategy.options or None).lower(state, blank).compile()
     jax.block_until_ready(compiled(state, blank))
@@ -179,7 +178,7 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 
 
 def _announce(console: "Console", config: PredictConfig, saved: "Saved", device: str, seconds: float) -> None:
-    size, classes = saved.inputs.size, len(saved.inputs.classes)
+    size, classes = saved.preprocessing.size, len(saved.preprocessing.classes)
     lines = {
         "network": f"{saved.name}, images of {size}×{size}, {classes:,} classes, from {config.weights}",
         "device": device,
@@ -190,25 +189,25 @@ def _announce(console: "Console", config: PredictConfig, saved: "Saved", device:
 
 
 def _print_classes(console: "Console", file: str, rows: list[tuple[str, float]], seconds: float) -> None:
-    from experiments.report.terminal import print_seen
+    from experiments.report.terminal import print_predictions
 
     shown = [(f"{share:.2%}", name) for name, share in rows]
-    print_seen(console, f"{file}: {seconds:.4f} s", ("", "class"), shown)
+    print_predictions(console, f"{file}: {seconds:.4f} s", ("", "class"), shown)
 
 
 def _print_boxes(
     console: "Console", file: str, picture: "np.ndarray", found: "Detections", seconds: float, saved: "Saved", target: Path
 ) -> None:
     """Prints the boxes, in the picture's pixels, and saves the picture with them."""
-    from experiments.pictures import corners, out_of_letterbox
-    from experiments.report.terminal import print_seen
+    from experiments.report.terminal import print_predictions
+    from experiments.workloads.image_files import corners, out_of_letterbox
     from jaxcnn import detection
 
-    size, names = picture.shape[1::-1], saved.inputs.classes
-    found = out_of_letterbox(found, size, saved.inputs.size)
+    size, names = picture.shape[1::-1], saved.preprocessing.classes
+    found = out_of_letterbox(found, size, saved.preprocessing.size)
     boxes = [tuple(map(str, box)) for box in corners(found.boxes, size)]
     shown = [(f"{score:.2%}", names[label], *box) for score, label, box in zip(found.scores, found.classes, boxes, strict=True)]
-    print_seen(console, f"{file}: {seconds:.4f} s", ("", "class", "left", "top", "right", "bottom"), shown)
+    print_predictions(console, f"{file}: {seconds:.4f} s", ("", "class", "left", "top", "right", "bottom"), shown)
     drawn = detection.draw(picture, found, names)
     try:
         with target.open("wb") as opened:

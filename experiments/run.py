@@ -1,116 +1,147 @@
-"""The command line: ``python -m experiments.run``. What it imports at the top is little, so that ``--help`` is quick."""
+"""The command line: ``python -m experiments.run``.
+
+The imports at the top are few, so that ``--help`` is quick.
+"""
 
 import contextlib
 import json
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments import allocation
+from experiments.cli import FAILED, INTERRUPTED, OK, console, run_command
 from experiments.config import RunConfig, parse
-from jaxcnn.errors import InputError, require_known
+from experiments.measure import allocation
+from jaxcnn.errors import require_known
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from experiments.studies.study import Case, Study
+    from experiments.harness.runner import PlannedCase
+    from experiments.harness.study import Case, Study
     from jaxcnn.backend import Backend
-
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the studies asked for; returns an exit code of `concluded`."""
-    return concluded(lambda console: _run(parse(arguments), console))
+    """Runs the studies that the command line names; returns an exit code of `experiments.cli`."""
+    return run_command(lambda console: _main(parse(arguments), console))
 
 
-def concluded(command: Callable[["Console"], int]) -> int:
-    """Runs a command of this package and turns what becomes of it into an exit code.
+@dataclass(frozen=True)
+class _StudyCases:
+    """A study by its name, and the cases to run."""
 
-    Returns:
-      0; 1 where a case failed; 2 for input that cannot be used; 130 after Ctrl-C.
-    """
-    try:
-        return command(_console())
-    except InputError as error:
-        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
-        return BAD_INPUT
-    except BrokenPipeError:  # whoever read our output, such as head, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
-    except KeyboardInterrupt:
-        print("interrupted; the same command starts again, from the last checkpoint if there is one", file=sys.stderr)
-        return INTERRUPTED
+    name: str
+    study: "Study"
+    cases: "list[Case]"
 
 
-def _console() -> "Console":
-    """On stdout as it is now; plain and of one width where that is no terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 120)
-
-
-def _run(config: RunConfig, console: "Console") -> int:
+def _main(config: RunConfig, output: "Console") -> int:
     if not config.json:
-        return _answer(config, console)[0]
+        return _run(config, output)[0]
     with contextlib.redirect_stdout(sys.stderr):
-        code, document = _answer(config, _console())
+        code, document = _run(config, console())
     if document:
         print(json.dumps({"exit_code": code} | document, indent=1, allow_nan=False))
     return code
 
 
-def _answer(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
-    """Does what was asked for: the exit code, and what `--json` prints; nothing where it was interrupted."""
-    from experiments import merits, report, runner, scalars, tracing
+def _run(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
+    """The exit code, and the document of ``--json``, which is empty after an interruption."""
+    from experiments import report
+    from experiments.harness import figures_of_merit, profiling, runner, tensorboard
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
     if config.list:
-        report.print_choices(console)
-        return 0, {}
+        _print_choices(console)
+        return OK, {}
     for name in config.studies:
         require_known("study", name, STUDIES)
     devices = backend.select(config.device)
-    merits.check(config, devices)
-    tracing.check(config, devices)
-    plan = [(name, STUDIES[name], STUDIES[name].cases(config, devices)) for name in config.studies]
+    figures_of_merit.check(config, devices)
+    profiling.check(config, devices)
+    studies = [
+        _StudyCases(name, STUDIES[name], STUDIES[name].cases(config, devices))
+        for name in config.studies
+    ]
     if config.dry_run:
-        rows = [(name, *row) for name, study, cases in plan for row in runner.plan(name, study, cases, devices)]
+        plan = [
+            planned
+            for each in studies
+            for planned in runner.plan(each.name, each.study, each.cases, devices)
+        ]
+        rows = [(p.study, "-".join(p.case.parts), p.measured, p.seconds) for p in plan]
         report.print_plan(console, rows)
-        return 0, {"cases": [_planned(*row) for row in rows]}
-    scalars.check(config.log_dir)
-    return _measured(config, plan, devices, console)
+        return OK, {"cases": [_planned_json(planned) for planned in plan]}
+    tensorboard.check(config.log_dir)
+    return _measure(config, studies, devices, console)
 
 
-def _planned(study: str, case: "Case", there: bool, seconds: float | None) -> dict[str, Any]:
-    return {"study": study, "case": "-".join(case.parts), "settings": case.settings, "measured": there, "seconds": seconds}
+def _planned_json(planned: "PlannedCase") -> dict[str, Any]:
+    return {
+        "study": planned.study,
+        "case": "-".join(planned.case.parts),
+        "settings": planned.case.settings,
+        "measured": planned.measured,
+        "seconds": planned.seconds,
+    }
 
 
-def _measured(
-    config: RunConfig, plan: Sequence[tuple[str, "Study", list["Case"]]], devices: "Backend", console: "Console"
+def _measure(
+    config: RunConfig, studies: Sequence[_StudyCases], devices: "Backend", console: "Console"
 ) -> tuple[int, dict[str, Any]]:
     from etils import epath
 
-    from experiments import records, report, runner
+    from experiments import records, report
+    from experiments.harness import runner
     from jaxcnn import training
 
-    found, answered = [], []
+    measured, failed = [], False
     try:
-        for name, study, cases in plan:
-            found += runner.run_study(name, study, cases, devices, console)
-            answered += [record.status in study.answers for record in found[len(answered) :]]
+        for each in studies:
+            cases = runner.run_study(each.name, each.study, each.cases, devices, console)
+            failed |= any(record.status not in each.study.answers for record in cases)
+            measured += cases
     except training.Interrupted as stop:
         command = "same command without --force" if config.force else "same command"
-        console.print(f"interrupted after step {stop}; the checkpoint is kept: the {command} goes on from there")
+        console.print(
+            f"interrupted after step {stop}; the checkpoint is kept: the {command} resumes from it"
+        )
         return INTERRUPTED, {}
     results = epath.Path(config.results).expanduser()
     page = report.write_page([results], results / "report.html")
     console.print(f"records in {results}, report: {page}", soft_wrap=True)
-    console.print(" ".join(report.sentences(records.latest(found))), markup=False, highlight=False)
-    document = {"report": str(page), "records": [records.to_json(record) for record in found]}
-    return 0 if all(answered) else FAILED, document
+    summary = " ".join(report.sentences(records.latest(measured)))
+    console.print(summary, markup=False, highlight=False)
+    document = {"report": str(page), "records": [records.to_json(record) for record in measured]}
+    return FAILED if failed else OK, document
+
+
+def _print_choices(console: "Console") -> None:
+    """What the options can be."""
+    from experiments.report import print_rows
+    from experiments.studies import STUDIES
+    from jaxcnn.data import DATASETS
+    from jaxcnn.data.augment import AUGMENTATIONS
+    from jaxcnn.models import MODELS
+    from jaxcnn.parallel import STRATEGIES
+    from jaxcnn.training import PRECISIONS
+
+    studies = [(name, study.about) for name, study in STUDIES.items()]
+    models = [
+        (name, "×".join(map(str, row.input_shape)), f"{row.parameters:,}", row.source)
+        for name, row in MODELS.items()
+    ]
+    datasets = [(name, row.about) for name, row in DATASETS.items()]
+    strategies = [(name, strategy.about) for name, strategy in STRATEGIES.items()]
+    print_rows(console, "studies", ("study", "question"), studies)
+    print_rows(console, "models", ("model", "input", "parameters", "source"), models)
+    print_rows(console, "data sets", ("dataset", "what"), datasets)
+    print_rows(console, "strategies", ("strategy", "what"), strategies)
+    names = f"precisions: {', '.join(PRECISIONS)}; augmentations: {', '.join(AUGMENTATIONS)}"
+    console.print(names)
 
 
 if __name__ == "__main__":

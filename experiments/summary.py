@@ -4,8 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.config import parse_as
-from experiments.run import concluded
+from experiments.cli import parse_options, run_command
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class SummaryConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the table; the exit codes are those of `experiments.run`."""
-    return concluded(lambda console: _summarise(parse_as(SummaryConfig, "experiments.summary", arguments), console))
+    return run_command(lambda console: _summarise(parse_options(SummaryConfig, "experiments.summary", arguments), console))
 
 
 def _summarise(config: SummaryConfig, console: "Console") -> int:

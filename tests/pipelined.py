@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import pipelines
+from experiments.workloads import pipelines
 from jaxcnn import models, parallel, training
 from jaxcnn.data.source import Arrays
 

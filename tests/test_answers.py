@@ -8,9 +8,10 @@ import optax
 import pytest
 from pipelined import KINDS, STRATEGIES, drawn, logistic
 
-from experiments import pipelines, run
-from experiments.evidence.answers import Answers
+from experiments import run
 from experiments.studies import train
+from experiments.workloads import pipelines
+from experiments.workloads.predictions import Predictions
 from jaxcnn import models, parallel, training
 from jaxcnn.data.source import Arrays
 
@@ -23,7 +24,7 @@ def test_every_answer_is_numpys_whatever_the_pipeline_and_the_strategy(name, str
         out = {key: np.float64(value) for key, value in state.params["out"].items()}
         logits = (arrays.images.reshape(len(arrays), -1) / 255) @ out["kernel"] + out["bias"]
         shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-        found = pipeline.answers(over.place(state), split)
+        found = pipeline.predict(over.place(state), split)
         np.testing.assert_array_equal(found.label, arrays.labels)
         np.testing.assert_array_equal(found.predicted, logits.argmax(1))
         np.testing.assert_allclose(found.probability, shares.max(1), rtol=1e-5)
@@ -43,13 +44,13 @@ def test_of_a_single_output_the_second_class_is_the_positive_one(devices):
     )  # fmt: skip
     out = {key: np.float64(value) for key, value in state.params["out"].items()}
     logit = ((splits.test.images.reshape(9, -1) / 255) @ out["kernel"] + out["bias"])[:, 0]
-    found = pipeline.answers(over.place(state), "test")
+    found = pipeline.predict(over.place(state), "test")
     np.testing.assert_array_equal(found.predicted, logit > 0)
     np.testing.assert_allclose(found.probability, 1 / (1 + np.exp(-np.abs(logit))), rtol=1e-5)
 
 
 def test_the_accuracy_is_a_quotient_of_whole_numbers():
-    answers = Answers(np.array([0, 1, 2]), np.array([0, 1, 1]), np.ones(3, np.float32), 1.5)
+    answers = Predictions(np.array([0, 1, 2]), np.array([0, 1, 1]), np.ones(3, np.float32), 1.5)
     assert answers.means == {"accuracy": 2 / 3, "loss": 0.5}
 
 
@@ -60,7 +61,7 @@ def test_a_records_confusion_matrix_has_its_test_accuracy(pipeline, strategy, de
     assert run.main(["--study=train", "--model=logistic", "--epochs=1", *options]) == 0
     (path,) = (tmp_path / "train").glob("*.json")
     record = json.loads(path.read_text())
-    found, look = record["mistakes"], record["data_look"]
+    found, look = record["mistakes"], record["dataset_summary"]
     confusion = np.array(found["confusion"])
     assert np.trace(confusion) / confusion.sum() == record["metrics"]["test_accuracy"] == found["correct"] / found["total"]
     assert confusion.sum(axis=1).tolist() == look["counts"]["test"] and found["total"] == 360

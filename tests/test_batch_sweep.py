@@ -7,13 +7,14 @@ import pytest
 from etils import epath
 from rich.console import Console
 
-from experiments import run, runner
+from experiments import run
+from experiments.analysis.batch_limit import ANSWERS, Limit, conclusion, limit
 from experiments.config import RunConfig
-from experiments.findings.batch_limit import ANSWERS, Limit, conclusion, limit
+from experiments.harness import runner
+from experiments.harness.study import Case, CaseResult, Context, EndedBadly, Study
 from experiments.records import Record
 from experiments.studies import STUDIES, batch_sweep
 from experiments.studies.batch_sweep import PRESETS, Preset, next_batch
-from experiments.studies.study import Case, Context, EndedBadly, Measured, Study
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -126,11 +127,11 @@ def sweep(tmp_path):
     """A study whose memory ends after 100 images, and the batches that were really measured."""
     measured = []
 
-    def measure(case: Case, context: Context) -> Measured:
+    def measure(case: Case, context: Context) -> CaseResult:
         measured.append(case.config.batch_size)
         if case.config.batch_size > 100:
-            raise EndedBadly("out_of_memory", "too large", Measured({"memory_planned": 1.0}))
-        return Measured({"step_time": 1.0})
+            raise EndedBadly("out_of_memory", "too large", CaseResult({"memory_planned": 1.0}))
+        return CaseResult({"step_time": 1.0})
 
     study = Study(
         "?", batch_sweep.cases, measure, batch_sweep.COLUMNS,

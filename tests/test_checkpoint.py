@@ -52,7 +52,7 @@ def test_everything_comes_back_to_the_bit(tmp_path):
     same_bits(found.state, state)
     same_bits(found.best, trained_state(steps=2))
     expected = a_history()
-    expected.sittings = 2
+    expected.sessions = 2
     assert found.history == expected
     checkpoints.close()
 

@@ -106,7 +106,7 @@ def test_a_loss_that_diverges_is_a_failed_record_and_exit_code_1(capsys, tmp_pat
 
 
 def test_two_runs_of_one_case_at_once_are_one_too_many(capsys, tmp_path, monkeypatch):
-    from experiments import pipelines
+    from experiments.workloads import pipelines
 
     codes: list[int] = []
 
@@ -121,7 +121,7 @@ def test_two_runs_of_one_case_at_once_are_one_too_many(capsys, tmp_path, monkeyp
 
 
 def test_any_other_failure_is_a_record_with_its_traceback(capsys, tmp_path, monkeypatch):
-    from experiments import pipelines
+    from experiments.workloads import pipelines
 
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")

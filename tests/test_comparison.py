@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.findings.comparison import differences, pairs, side_by_side
+from experiments.analysis.comparison import differences, pairs, side_by_side
 from experiments.records import Record
 
 SETTINGS = {"model": "lenet5", "batch_size": 32}

@@ -6,7 +6,7 @@ import pytest
 from etils import epath
 
 from experiments import records
-from experiments.findings.crossover import crossover, crossovers, seconds, wins_from
+from experiments.analysis.crossover import crossover, crossovers, seconds, wins_from
 from experiments.records import Record
 
 SIZES = {16: 1e3, 32: 1e4, 64: 1e5, 128: 1e6}  # parameters by width: a decade each, so that logarithms are easy

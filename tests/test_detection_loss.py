@@ -14,7 +14,7 @@ from jaxcnn import detection
 ANCHORS = ((0.6, 0.8), (1.5, 1.2), (2.5, 3.0))
 GRID = (3, 4)  # height, width
 CLASSES = 3
-region_sums = jax.jit(functools.partial(detection.region_sums, anchors=ANCHORS))
+region_objective = jax.jit(functools.partial(detection.region_objective, anchors=ANCHORS))
 
 
 def sigmoid(x: float) -> float:
@@ -86,14 +86,14 @@ def drawn(rows: int = 4, most: int = 5, seed: int = 0) -> tuple[np.ndarray, dict
 
 
 def gradient(predictions, batch):
-    return jax.grad(lambda values: region_sums(values, batch)["loss"])(predictions)
+    return jax.grad(lambda values: region_objective(values, batch)["loss"])(predictions)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_against_the_loop(seed):
     predictions, batch = drawn(seed=seed)
     with jax.enable_x64(True):
-        metrics, slope = region_sums(predictions, batch), gradient(jnp.asarray(predictions), batch)
+        metrics, slope = region_objective(predictions, batch), gradient(jnp.asarray(predictions), batch)
     losses, deltas, right = zip(*map(region_layer, predictions, batch["boxes"], batch["label"]), strict=True)
     assert float(metrics["loss"]) == pytest.approx(sum(losses), rel=1e-10)
     assert (float(metrics["correct"]), float(metrics["count"])) == (sum(right), 4)
@@ -134,7 +134,7 @@ def test_one_box_by_hand():
     Coordinates: (2 − 1/4) · 2 ln²2 / 2; objectness: the IoU is 1/4, σ(0) = 1/2, 5 · (1/4)² / 2; class: ln 2.
     """
     batch = {"boxes": np.float32([[[0.5, 0.5, 0.5, 0.5]]]), "label": np.int32([[1]])}
-    found = detection.region_sums(jnp.zeros((1, 1, 1, 1, 7)), batch, ((1.0, 1.0),))
+    found = detection.region_objective(jnp.zeros((1, 1, 1, 1, 7)), batch, ((1.0, 1.0),))
     assert float(found["loss"]) == pytest.approx(1.75 * math.log(2) ** 2 + 5 / 32 + math.log(2), rel=1e-6)
     assert float(found["correct"]) == 0
 
@@ -148,7 +148,7 @@ def test_no_boxes_at_all():
         (np.zeros((2, 0, 4)), np.zeros((2, 0))),
     ):
         batch = {"boxes": np.float32(boxes), "label": np.int32(labels)}
-        metrics, slope = region_sums(predictions, batch), gradient(predictions, batch)
+        metrics, slope = region_objective(predictions, batch), gradient(predictions, batch)
         assert float(metrics["loss"]) == pytest.approx(2 * 36 / 8)
         assert (float(metrics["correct"]), float(metrics["count"])) == (2, 2)
         expected = np.zeros(predictions.shape)
@@ -187,8 +187,8 @@ def test_gradient_is_zero_where_nothing_is_asked():
 
 def test_masked_pictures_add_nothing():
     predictions, batch = drawn(rows=5, seed=4)
-    whole = region_sums(np.float32(predictions), batch | {"mask": np.float32([1, 0, 1, 1, 0])})
-    kept = region_sums(np.float32(predictions[[0, 2, 3]]), {name: values[[0, 2, 3]] for name, values in batch.items()})
+    whole = region_objective(np.float32(predictions), batch | {"mask": np.float32([1, 0, 1, 1, 0])})
+    kept = region_objective(np.float32(predictions[[0, 2, 3]]), {name: values[[0, 2, 3]] for name, values in batch.items()})
     assert float(whole["count"]) == 3
     for name in kept:
         assert float(whole[name]) == pytest.approx(float(kept[name]), rel=1e-6)
@@ -200,13 +200,13 @@ def test_boxes_at_the_edge_and_too_small():
     slope = np.asarray(gradient(predictions, at_edge))
     assert np.argwhere(slope[0, ..., 5:].any(-1)).tolist() == [[2, 3, 1]]
     too_small = {"boxes": np.float32([[[0.5, 0.5, 0.0, 0.4]]]), "label": np.int32([[0]])}
-    assert float(region_sums(predictions, too_small)["loss"]) == pytest.approx(36 / 8)
+    assert float(region_objective(predictions, too_small)["loss"]) == pytest.approx(36 / 8)
 
 
 def test_half_precision_is_computed_in_full():
     predictions, batch = drawn(seed=5)
     half = jnp.asarray(predictions, jnp.bfloat16)
-    found, expected = region_sums(half, batch), region_sums(half.astype(jnp.float32), batch)
+    found, expected = region_objective(half, batch), region_objective(half.astype(jnp.float32), batch)
     assert found["loss"].dtype == jnp.float32
     assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=1e-6)
     assert gradient(half, batch).dtype == jnp.bfloat16
@@ -216,10 +216,10 @@ def test_pictures_are_independent():
     """Under vmap each picture's sums are those that it has alone."""
     predictions, batch = drawn(seed=6)
     predictions = np.float32(predictions)
-    one = jax.vmap(lambda values, rows: region_sums(values[None], jax.tree.map(lambda leaf: leaf[None], rows)))(
+    one = jax.vmap(lambda values, rows: region_objective(values[None], jax.tree.map(lambda leaf: leaf[None], rows)))(
         predictions, batch
     )
-    for name, total in region_sums(predictions, batch).items():
+    for name, total in region_objective(predictions, batch).items():
         assert float(one[name].sum()) == pytest.approx(float(total), rel=1e-5)
 
 
@@ -233,7 +233,7 @@ def test_descent_on_the_predictions_finds_exactly_the_true_boxes():
     pictures = detection.synthetic_pictures(6, 64, CLASSES, seed=1)
     batch = {name: jnp.asarray(pictures[name]) for name in ("boxes", "label")}
     anchors = ((1.5, 1.5), (2.5, 2.5), (1.5, 3.0), (3.0, 1.5), (3.0, 3.0))
-    sums = functools.partial(detection.region_sums, batch=batch, anchors=anchors)
+    sums = functools.partial(detection.region_objective, batch=batch, anchors=anchors)
     optimizer = optax.adam(0.1)
     start = jnp.zeros((6, 7, 7, 5, 5 + CLASSES))
 

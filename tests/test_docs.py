@@ -40,8 +40,9 @@ def commands() -> list:
 
 @pytest.mark.parametrize("command", [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()])
 def test_commands_that_are_only_shown_have_options_that_exist(command):
+    from experiments.cli import parse_options
     from experiments.compare import CompareConfig
-    from experiments.config import RunConfig, parse_as
+    from experiments.config import RunConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
     from experiments.preflight.__main__ import PreflightConfig
@@ -52,7 +53,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
         "experiments.export": ExportConfig, "experiments.report": ReportConfig, "experiments.preflight": PreflightConfig,
     }  # fmt: skip
     _, _, module, *arguments = shlex.split(command)
-    parse_as(options[module], module, arguments)
+    parse_options(options[module], module, arguments)
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:

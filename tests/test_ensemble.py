@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import alike, run
+from experiments import run
 from experiments.config import RunConfig
-from experiments.opened import open_run
 from experiments.studies import at_once, train
-from experiments.studies.members import members
+from experiments.workloads import equivalence
+from experiments.workloads.ensembles import members
+from experiments.workloads.setup import build_setup
 from jaxcnn import models, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.scheduled import ScheduledFeed, table
@@ -30,7 +31,7 @@ def both_ways(model: str, shape: tuple[int, int, int], count: int, devices):
     optimizer = training.optimizer("momentum", 0.05, "constant", steps=1, steps_per_epoch=1)
     created = [training.create(models.build(model, input_shape=shape, seed=seed), optimizer, seed=seed) for seed in range(count)]
     states, step = [state for state, _ in created], created[0][1]
-    run_steps = training.many_train_steps(step, ScheduledFeed(STEPS))
+    run_steps = training.multi_step(step, ScheduledFeed(STEPS))
     rows = np.stack([table(range(40), STEPS, BATCH, seed) for seed in range(count)])
     over = Members(count, devices)
     together = over.compile(run_steps, (0, SHARED, None))
@@ -44,13 +45,13 @@ def both_ways(model: str, shape: tuple[int, int, int], count: int, devices):
 def test_eight_lenet_likes_at_once_have_the_parameters_of_eight_runs(count, devices):
     over, together, alone = both_ways("lenet_like", (32, 32, 1), 8, devices[:count])
     assert len(over.devices) == count
-    assert alike.largest_difference(together, alone) < SAME
-    assert alike.largest_difference(together[0], alone[1]) > 0.1, "members are different networks"
+    assert equivalence.largest_difference(together, alone) < SAME
+    assert equivalence.largest_difference(together[0], alone[1]) > 0.1, "members are different networks"
 
 
 def test_dropout_draws_for_each_member_what_it_draws_alone(devices):
     _, together, alone = both_ways("mlp:16", (28, 28, 1), 4, devices[:2])
-    assert alike.largest_difference(together, alone) < SAME
+    assert equivalence.largest_difference(together, alone) < SAME
 
 
 @pytest.mark.parametrize(("count", "devices_there", "used"), [(8, 8, 8), (6, 8, 6), (6, 4, 3), (5, 4, 1), (1, 8, 1)])
@@ -77,34 +78,34 @@ def test_a_table_holds_whole_batches_epoch_by_epoch():
 
 
 @pytest.fixture(scope="module")
-def opened():
+def setup():
     config = RunConfig(model="logistic", dataset="synthetic:200", batch_size=16, epochs=2, strategy="jit", preset="full")
     backend = Backend("cpu", tuple(jax.devices()[:1]))
     (case,) = train.cases(config, backend)
-    return case.config, open_run(case.config, backend)
+    return case.config, build_setup(case.config, backend)
 
 
-def test_folds_are_judged_by_what_they_were_not_trained_on_and_all_is_judged_once(opened):
-    config, run_ = opened
+def test_folds_are_judged_by_what_they_were_not_trained_on_and_all_is_judged_once(setup):
+    config, run_ = setup
     found = members("folds", 4, config, run_, 18)  # 160 images: 40 a fold
     for member in found:
         assert len(member.held_out) == 40 and not set(member.rows.ravel()) & set(member.held_out)
     assert sorted(np.concatenate([member.held_out for member in found])) == list(range(160))
 
 
-def test_seeds_differ_in_weights_and_order_and_rates_in_the_rate_alone(opened):
-    config, run_ = opened
+def test_seeds_differ_in_weights_and_order_and_rates_in_the_rate_alone(setup):
+    config, run_ = setup
     one, two = members("seeds", 2, config, run_, 9)
-    assert alike.largest_difference(one.state.params, two.state.params) > 0.1 and one.rows.tolist() != two.rows.tolist()
-    assert alike.largest_difference(one.state.params, run_.state.params) == 0, "the first has the run's own seed"
+    assert equivalence.largest_difference(one.state.params, two.state.params) > 0.1 and one.rows.tolist() != two.rows.tolist()
+    assert equivalence.largest_difference(one.state.params, run_.state.params) == 0, "the first has the run's own seed"
     slow, quick = members("rates", 2, config, run_, 9)
     assert slow.rows.tolist() == quick.rows.tolist()
-    assert float(quick.state.rate / slow.state.rate) == pytest.approx(128)  # from 1/16 to 8
+    assert float(quick.state.lr_scale / slow.state.lr_scale) == pytest.approx(128)  # from 1/16 to 8
     assert quick.learning_rate == pytest.approx(8 * config.learning_rate)
 
 
-def test_too_many_folds_are_refused(opened):
-    config, run_ = opened
+def test_too_many_folds_are_refused(setup):
+    config, run_ = setup
     with pytest.raises(InputError, match="160 training images are too few for 161 folds"):
         members("folds", 161, config, run_, 9)
 
@@ -121,7 +122,7 @@ def test_the_study_reports_equal_results_and_the_speed_up(tmp_path, monkeypatch,
     assert found.keys() == {"seeds", "folds", "rates"}
     for record in found.values():
         metrics = record["metrics"]
-        assert metrics["largest_parameter_difference"] < alike.SAME and metrics["largest_loss_difference"] < alike.SAME
+        assert metrics["largest_parameter_difference"] < equivalence.SAME and metrics["largest_loss_difference"] < equivalence.SAME
         assert metrics["speed_up_low"] <= metrics["speed_up"] <= metrics["speed_up_high"]
         assert metrics["flops_per_step"] == 2 * (2 * 16 * 2 * 7840), "two networks, forward and backward"
         accuracies = [member["accuracy"] for member in record["provenance"]["members"]]
@@ -136,7 +137,7 @@ def test_simulated_devices_have_no_speed_up(tmp_path, monkeypatch):
     monkeypatch.setitem(at_once.CASES, "quick", (("seeds", 8),))
     assert run.main([*SMALL, "--device=cpu:8", f"--results={tmp_path}"]) == 0
     (record,) = found_in(tmp_path).values()
-    assert record["provenance"]["strategy_devices"] == 8 and record["metrics"]["largest_parameter_difference"] < alike.SAME
+    assert record["provenance"]["strategy_devices"] == 8 and record["metrics"]["largest_parameter_difference"] < equivalence.SAME
     assert not {"speed_up", "step_time", "images_per_second", "one_by_one_time"} & record["metrics"].keys()
 
 

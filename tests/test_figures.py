@@ -5,14 +5,16 @@ import json
 import jax
 import pytest
 
-from experiments import kernels, merits, run
+from experiments import microbenchmarks, run
 from experiments.config import RunConfig
-from experiments.measure import peak, utilisation
-from experiments.measure.peak import Peak
+from experiments.harness import figures_of_merit
+from experiments.harness.study import Case, CaseResult
+from experiments.measure import utilisation
 from experiments.measure.sources import Found, Quantity, Source
-from experiments.provenance import cpu_name
+from experiments.microbenchmarks import peak
+from experiments.microbenchmarks.peak import Peak
 from experiments.records import Record
-from experiments.studies.study import Case, Measured
+from experiments.records.provenance import cpu_name
 from jaxcnn.backend import Backend
 
 TRAIN = ["--study=train", "--device=cpu:1", "--model=logistic", "--dataset=synthetic:200", "--epochs=2", "--batch-size=20"]
@@ -96,10 +98,10 @@ def test_a_known_gpu_is_held_against_its_published_peak():
 
 def measured_on(device, config: RunConfig):
     """The merits of a step of 1 TFLOP in one second on a device whose measured peak is 2 TFLOP/s."""
-    measured = Measured({"flops_per_step": 1e12, "bytes_per_step": 1e9, "step_time": 1.0, "flops_per_second": 1e12})
+    measured = CaseResult({"flops_per_step": 1e12, "bytes_per_step": 1e9, "step_time": 1.0, "flops_per_second": 1e12})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peak, "measured", lambda *_: Peak(2e12, 1e11, 1024, None))
-        return merits.merits(Case(config, {}, ()), measured, Backend("gpu", (device,)))
+        return figures_of_merit.merits(Case(config, {}, ()), measured, Backend("gpu", (device,)))
 
 
 def test_what_was_measured_stands_when_its_merits_cannot_be_had(tmp_path, monkeypatch, capsys):
@@ -136,7 +138,7 @@ def test_a_cpu_of_ones_own_table_is_found_by_its_name(tmp_path):
 
 def test_of_simulated_devices_nothing_is_said():
     backend = Backend("cpu", tuple(jax.devices()[:1]), simulated=True)
-    assert merits.merits(Case(RunConfig(), {}, ()), Measured({"flops_per_step": 1.0}), backend) == ({}, {})
+    assert figures_of_merit.merits(Case(RunConfig(), {}, ()), CaseResult({"flops_per_step": 1.0}), backend) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -172,10 +174,10 @@ def test_a_price_file_may_name_the_cpu(tmp_path):
 @pytest.fixture
 def few_kernels(monkeypatch):
     """Three of them: a product, a bandwidth, a convolution."""
-    every = kernels.cases("full", "cpu")
+    every = microbenchmarks.cases("full", "cpu")
     chosen = [kernel for kernel in every if kernel.name in KERNELS]
     assert len(chosen) == 3
-    monkeypatch.setattr(kernels, "cases", lambda preset, platform: chosen)
+    monkeypatch.setattr(microbenchmarks, "cases", lambda preset, platform: chosen)
 
 
 def test_kernels_are_a_record_each_and_rows_of_one_table(few_kernels, tmp_path, capsys):

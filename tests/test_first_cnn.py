@@ -7,11 +7,11 @@ import jax
 import pytest
 
 from experiments import run
+from experiments.analysis import walls
 from experiments.config import RunConfig
-from experiments.findings import walls
+from experiments.harness.study import CaseResult, Context, EndedBadly
 from experiments.records import Record
 from experiments.studies import first_cnn
-from experiments.studies.study import Context, EndedBadly, Measured
 from jaxcnn.backend import Backend
 
 DEVICES = tuple(jax.devices("cpu")[:1])
@@ -64,20 +64,20 @@ def test_the_other_platform_has_a_process_of_its_own(monkeypatch):
 
     def apart(study, case, context):
         asked.append((study, case.config.device))
-        return "ok", "", Measured({"flops_per_step": 1.0, "training_time": 2.0}, provenance={"platform": "cpu"})
+        return "ok", "", CaseResult({"flops_per_step": 1.0, "training_time": 2.0}, provenance={"platform": "cpu"})
 
     monkeypatch.setattr(first_cnn, "measure_apart", apart)
     measured = first_cnn.measure(here, context)
     assert asked == [("first_cnn", "cpu")]
     assert measured.metrics == {"training_time": 2.0} and measured.provenance == {"platform": "cpu"}
-    monkeypatch.setattr(first_cnn, "measure_apart", lambda *_: ("out_of_memory", "no more", Measured()))
+    monkeypatch.setattr(first_cnn, "measure_apart", lambda *_: ("out_of_memory", "no more", CaseResult()))
     with pytest.raises(EndedBadly, match="on the cpu: no more") as caught:
         first_cnn.measure(here, context)
     assert caught.value.status == "out_of_memory"
 
 
 def test_on_a_processor_alone_it_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(first_cnn.train, "measure", lambda *_: Measured({"training_time": 1.0, "compile_time": 0.5, "epochs": 5}))
+    monkeypatch.setattr(first_cnn.train, "measure", lambda *_: CaseResult({"training_time": 1.0, "compile_time": 0.5, "epochs": 5}))
     monkeypatch.setattr(run_backend(), "select", lambda device: dataclasses.replace(CPU))
     assert run.main(["--study=first_cnn", f"--results={tmp_path}"]) == 0
     (path,) = (tmp_path / "first_cnn").glob("*.json")

@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from experiments import run, trained
+from experiments import run
+from experiments.analysis.latency import conclusion, percentile, percentiles, served_within
 from experiments.config import RunConfig
-from experiments.findings.latency import conclusion, percentile, percentiles, served_within
-from experiments.measure import peak
-from experiments.measure.peak import Peak
+from experiments.microbenchmarks import peak
+from experiments.microbenchmarks.peak import Peak
 from experiments.records import Record
 from experiments.studies import inference
+from experiments.workloads import trained_model
 from jaxcnn import backend
 
 FEW = ["--study=inference", "--device=cpu:1", "--model=logistic", "--dataset=digits", "--epochs=2"]
@@ -75,11 +76,11 @@ def test_the_most_images_a_second_among_the_batches_in_time():
 class Clock:
     """Time passes in answers alone."""
 
-    def __init__(self, *answers: float):
-        self.now, self.answers, self.given = 0.0, answers, 0
+    def __init__(self, *predictions: float):
+        self.now, self.predictions, self.given = 0.0, predictions, 0
 
     def answer(self) -> None:
-        self.now += self.answers[min(self.given, len(self.answers) - 1)]
+        self.now += self.predictions[min(self.given, len(self.predictions) - 1)]
         self.given += 1
 
     def __call__(self) -> float:
@@ -137,13 +138,13 @@ def test_a_checkpoint_answers_as_it_was_tested(tmp_path):
 
 def test_weights_for_other_classes_are_refused(monkeypatch):
     class Saved:
-        inputs = trained.Inputs(8, 8, 1, ("cat", "dog"))
+        preprocessing = trained_model.Preprocessing(8, 8, 1, ("cat", "dog"))
         model = None
 
-    monkeypatch.setattr(trained, "open_saved", lambda *_: Saved)
+    monkeypatch.setattr(trained_model, "open_saved", lambda *_: Saved)
     config = RunConfig(model="lenet5", dataset="digits", init_from="somewhere")
-    with pytest.raises(trained.InputError, match="--dataset=digits has 10 classes, the network of --init-from=somewhere 2"):
-        trained.trained(config, backend.select("cpu"))
+    with pytest.raises(trained_model.InputError, match="--dataset=digits has 10 classes, the network of --init-from=somewhere 2"):
+        trained_model.load_or_train(config, backend.select("cpu"))
 
 
 def test_cases_are_all_precisions_by_batches_as_far_as_images_leave_room():
@@ -159,9 +160,9 @@ def test_cases_are_all_precisions_by_batches_as_far_as_images_leave_room():
 
 
 def test_rows_of_a_split_are_fitted_to_what_the_network_stores():
-    inputs = trained.Inputs(12, 12, 1, tuple("0123456789"))
-    dataset = trained.data.open_dataset("digits", shape=(8, 8, 1))
-    images, labels = trained.as_stored(dataset.test, np.array([3, 0]), inputs)
+    preprocessing = trained_model.Preprocessing(12, 12, 1, tuple("0123456789"))
+    dataset = trained_model.data.open_dataset("digits", shape=(8, 8, 1))
+    images, labels = trained_model.as_stored(dataset.test, np.array([3, 0]), preprocessing)
     assert images.shape == (2, 12, 12, 1) and images.dtype == np.uint8
     np.testing.assert_array_equal(images[1, 2:10, 2:10], dataset.test.read([0])[0][0])
     assert labels.tolist() == [dataset.test.read([3])[0][1], dataset.test.read([0])[0][1]]

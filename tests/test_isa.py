@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from experiments import run
+from experiments.analysis import instruction_sets
 from experiments.config import RunConfig
-from experiments.findings import instruction_sets
+from experiments.harness.study import CaseResult
 from experiments.records import Record
 from experiments.studies import isa
-from experiments.studies.study import Measured
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -74,7 +74,7 @@ def test_the_flag_is_there_for_the_process_alone(monkeypatch):
 
     def apart(study, case, context, environment):
         seen.update(environment)
-        return "ok", "", Measured({"step_time": 1.0}, provenance={"flops": 8})
+        return "ok", "", CaseResult({"step_time": 1.0}, provenance={"flops": 8})
 
     monkeypatch.setenv("XLA_FLAGS", "--a=1")
     monkeypatch.setattr(isa, "measure_apart", apart)

@@ -12,17 +12,17 @@ import pytest
 from etils import epath
 from rich.console import Console
 
-from experiments import isolated
 from experiments.config import RunConfig
+from experiments.harness import isolation
+from experiments.harness.study import Case, Context
 from experiments.measure import limits
-from experiments.studies.study import Case, Context
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 
 def case(**options) -> Case:
     config = RunConfig(device="cpu:1", model="logistic", image_size=28, strategy="jit", batch_size=8, **options)
-    return Case(config.filled_in({"optimizer": "sgd", "learning_rate": 0.1}), {}, ("a",))
+    return Case(config.with_defaults({"optimizer": "sgd", "learning_rate": 0.1}), {}, ("a",))
 
 
 def context() -> Context:
@@ -31,7 +31,7 @@ def context() -> Context:
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Puts a shell script in the place of Python; it gets ``-m experiments.isolated ANSWER``."""
+    """Puts a shell script in the place of Python; it gets ``-m experiments.harness.isolation ANSWER``."""
 
     def put(script: str) -> None:
         file = tmp_path / "python"
@@ -54,45 +54,45 @@ def program(tmp_path, monkeypatch):
 )
 def test_every_death_is_a_row(program, script, status, message):
     program(script)
-    found, said, measured = isolated.measure_apart("batch_sweep", case(memory_limit=2_000_000_000), context())
+    found, said, measured = isolation.measure_apart("batch_sweep", case(memory_limit=2_000_000_000), context())
     assert found == status and message in said
     assert measured.metrics == {} and measured.provenance["memory_limit"] == 2_000_000_000
 
 
 def test_an_answer_counts_whatever_becomes_of_the_process_afterwards(program):
     program("""echo '["ok", "", {"metrics": {"step_time": 1.5}}]' > $3; kill -SEGV $$""")
-    status, message, measured = isolated.measure_apart("batch_sweep", case(), context())
+    status, message, measured = isolation.measure_apart("batch_sweep", case(), context())
     assert (status, message, measured.metrics) == ("ok", "", {"step_time": 1.5})
 
 
 def test_what_cannot_be_asked_for_is_refused_in_this_process_too(program):
     program("""echo '["refused", "no such thing", {}]' > $3""")
     with pytest.raises(InputError, match="no such thing"):
-        isolated.measure_apart("batch_sweep", case(), context())
+        isolation.measure_apart("batch_sweep", case(), context())
 
 
 def test_the_time_limit_ends_all_that_the_process_started(program, tmp_path):
     program(f"sleep 600 & echo $! > {tmp_path}/pid; wait")
-    status, message, _ = isolated.measure_apart("batch_sweep", case(time_limit=1.0), context())
+    status, message, _ = isolation.measure_apart("batch_sweep", case(time_limit=1.0), context())
     assert status == "failed" and message == "took longer than 1 s (--time-limit)"
     assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_the_limit_is_a_share_of_what_is_free_unless_it_is_given(program, tmp_path, monkeypatch):
     program(f"cat > {tmp_path}/question; exit 1")
-    monkeypatch.setattr(isolated, "free_memory", lambda: 10_000)
-    *_, measured = isolated.measure_apart("batch_sweep", case(), context())
+    monkeypatch.setattr(isolation, "free_memory", lambda: 10_000)
+    *_, measured = isolation.measure_apart("batch_sweep", case(), context())
     assert measured.provenance["memory_limit"] == 8_000
     assert '"memory_limit": 8000' in (tmp_path / "question").read_text()
 
 
 def test_too_little_memory_for_jax_is_said_at_once():
     with pytest.raises(InputError, match=r"1,000,000 bytes of memory for a case \(--memory-limit\) are too few: .* allow \d+"):
-        isolated.measure_apart("batch_sweep", case(memory_limit=1_000_000), context())
+        isolation.measure_apart("batch_sweep", case(memory_limit=1_000_000), context())
 
 
 def test_a_case_is_measured_apart_and_comes_back_whole():
-    status, message, measured = isolated.measure_apart("batch_sweep", case(memory_limit=2_000_000_000), context())
+    status, message, measured = isolation.measure_apart("batch_sweep", case(memory_limit=2_000_000_000), context())
     assert (status, message) == ("ok", "")
     assert measured.metrics["parameters"] == 7_850 and measured.metrics["memory_limit"] == 2_000_000_000
     assert 0 < measured.metrics["memory_held"] < 2_000_000_000
@@ -102,7 +102,7 @@ def test_a_case_is_measured_apart_and_comes_back_whole():
 
 @pytest.mark.skipif(os.name != "posix", reason="a process does not learn there that its parent has gone")
 def test_the_process_ends_when_the_one_that_started_it_is_killed():
-    child = "import sys; from experiments.isolated import end_with; print('up', flush=True); end_with(int(sys.argv[1]))"
+    child = "import sys; from experiments.harness.isolation import end_with; print('up', flush=True); end_with(int(sys.argv[1]))"
     parent = f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}, str(os.getpid())]); print(p.pid, flush=True); p.wait()"
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from experiments import kernels, merits
+from experiments import microbenchmarks
 from experiments.config import RunConfig
-from experiments.kernels import Kernel, convolution, copies, layers, matmul, memory_bandwidth, overheads
-from experiments.kernels.kernel import normal
+from experiments.harness import figures_of_merit
+from experiments.harness.study import Case
 from experiments.measure.noise import compare
-from experiments.measure.peak import Peak
-from experiments.metrics import METRICS
+from experiments.microbenchmarks import Kernel, convolution, copies, layers, matmul, memory_bandwidth, overheads
+from experiments.microbenchmarks.kernel import normal
+from experiments.microbenchmarks.peak import Peak
+from experiments.records.metrics import METRICS
 from experiments.studies import kernels as study
-from experiments.studies.study import Case
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -206,7 +207,7 @@ LARGEST = {"float32": 3e-6, "bfloat16": 5e-3, "float16": 1e-3, "int8": 0.0}
 
 @pytest.mark.parametrize(
     "kernel",
-    [kernel for kernel in kernels.cases("full", "cpu") if kernel.name.startswith(SMALL_ONES)],
+    [kernel for kernel in microbenchmarks.cases("full", "cpu") if kernel.name.startswith(SMALL_ONES)],
     ids=lambda kernel: kernel.name,
 )
 def test_kernels_against_their_references(kernel):
@@ -272,8 +273,8 @@ def spare(n=64, **changes) -> Kernel:
 @pytest.fixture
 def worth(monkeypatch):
     """What merits say of a measured kernel, on a device of 1 GFLOP/s and 100 MB/s."""
-    monkeypatch.setattr(merits.peak, "measured", lambda *_: PEAK)
-    return lambda found: merits.merits(Case(RunConfig(), {}, ()), found, Backend("cpu", tuple(jax.devices()[:1])))[0]
+    monkeypatch.setattr(figures_of_merit.peak, "measured", lambda *_: PEAK)
+    return lambda found: figures_of_merit.merits(Case(RunConfig(), {}, ()), found, Backend("cpu", tuple(jax.devices()[:1])))[0]
 
 
 def test_a_kernel_against_its_roofline(worth):
@@ -325,14 +326,14 @@ def test_break_even_is_measured_size_by_size():
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_names_are_unique_and_quick_ones_are_in_the_full_preset(platform):
-    quick, full = ([kernel.name for kernel in kernels.cases(preset, platform)] for preset in ("quick", "full"))
+    quick, full = ([kernel.name for kernel in microbenchmarks.cases(preset, platform)] for preset in ("quick", "full"))
     assert len(set(full)) == len(full) and set(quick) < set(full) and 40 <= len(quick) <= 70
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_every_system_has_its_kernels_in_the_quick_preset(platform):
     """B1, B2, C10, D2, D3, E1, E2, E4, A7, A10 of the studied documents."""
-    names = " ".join(kernel.name for kernel in kernels.cases("quick", platform))
+    names = " ".join(kernel.name for kernel in microbenchmarks.cases("quick", platform))
     for part in (
         *("matmul-", "inverse-", "matmul_gradient-", "host_to_device-", "device_to_host-", "copy_break_even", "multiply_add-"),
         *("stream-triad", "dense-4_3", "dense-784_10", "rung-scalar_loop", "rung-element", "rung-tiled", "rung-xla"),
@@ -345,9 +346,9 @@ def test_every_system_has_its_kernels_in_the_quick_preset(platform):
 
 def test_unknown_names_say_which_are_known():
     with pytest.raises(InputError, match="unknown preset 'quik': did you mean 'quick'"):
-        kernels.cases("quik", "cpu")
+        microbenchmarks.cases("quik", "cpu")
     with pytest.raises(InputError, match=r"unknown platform 'cuda'.*Known: cpu, gpu, tpu"):
-        kernels.cases("quick", "cuda")
+        microbenchmarks.cases("quick", "cuda")
     with pytest.raises(InputError, match=r"unknown dtype 'float8': did you mean .* Known: float32, bfloat16, float16, int8"):
         spare(dtype="float8")
     with pytest.raises(InputError, match="unknown dtype 'int4'"):

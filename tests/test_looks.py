@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.evidence import looks, mistakes
-from experiments.evidence.answers import Answers
+from experiments.evidence import dataset_summary, mistakes
 from experiments.evidence.thumbnails import BUDGET, thumbnails
-from experiments.inputs import Inputs
-from experiments.pipelines import Splits
+from experiments.workloads.setup import Splits
+from experiments.workloads.predictions import Predictions
+from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import data
 from jaxcnn.data.source import Arrays, Subset
 
-INPUTS = Inputs(4, 4, 1, ("cat", "dog", "emu"))
+INPUTS = Preprocessing(4, 4, 1, ("cat", "dog", "emu"))
 
 
 def plain(labels: list[int], values: list[int] | None = None) -> Arrays:
@@ -26,8 +26,8 @@ def plain(labels: list[int], values: list[int] | None = None) -> Arrays:
     return Arrays(np.stack([np.full((4, 4, 1), value, np.uint8) for value in values]), np.array(labels, np.int32))
 
 
-def answers(label: list[int], predicted: list[int], probability: list[float]) -> Answers:
-    return Answers(np.array(label, np.int32), np.array(predicted, np.int32), np.array(probability, np.float32), 1.0)
+def predictions(label: list[int], predicted: list[int], probability: list[float]) -> Predictions:
+    return Predictions(np.array(label, np.int32), np.array(predicted, np.int32), np.array(probability, np.float32), 1.0)
 
 
 def opened(png: str) -> Image.Image:
@@ -35,7 +35,7 @@ def opened(png: str) -> Image.Image:
 
 
 def test_classes_are_counted_in_every_split_and_shown():
-    found = looks.look(Splits(plain([0, 1, 1, 0, 1, 2]), plain([2, 2]), plain([0])), INPUTS)
+    found = dataset_summary.summarize(Splits(plain([0, 1, 1, 0, 1, 2]), plain([2, 2]), plain([0])), INPUTS)
     assert found["counts"] == {"train": [2, 3, 1], "validation": [0, 0, 2], "test": [1, 0, 0]}
     assert found["counted"] == found["examples"] == {"train": 6, "validation": 2, "test": 1}
     assert [sample["class"] for sample in found["samples"]] == ["cat", "cat", "dog", "dog", "emu"]
@@ -48,7 +48,7 @@ def test_pixels_of_each_channel_are_counted_by_eights():
     image[..., 0] = [[0, 7], [8, 255]]  # mean 67.5
     image[..., 2] = 100
     split = Arrays(np.stack([image, image]), np.zeros(2, np.int32))
-    found = looks.pixels(split, Inputs(2, 2, 3, ("a", "b")))
+    found = dataset_summary.pixels(split, Preprocessing(2, 2, 3, ("a", "b")))
     red, green, blue = ({bin: count for bin, count in enumerate(row) if count} for row in found["counts"])
     assert (red, green, blue) == ({0: 4, 1: 2, 31: 2}, {0: 8}, {12: 8})
     assert found["mean"] == [67.5, 0, 100] and found["images"] == 2
@@ -56,11 +56,11 @@ def test_pixels_of_each_channel_are_counted_by_eights():
 
 
 def test_the_same_data_look_the_same_and_large_sets_are_sampled(monkeypatch):
-    monkeypatch.setattr(looks, "MOST_LABELS", 4)
-    monkeypatch.setattr(looks, "PIXELS_OF", 3)
+    monkeypatch.setattr(dataset_summary, "MOST_LABELS", 4)
+    monkeypatch.setattr(dataset_summary, "PIXELS_OF", 3)
     split = plain([0, 1, 2, 0, 1, 2, 0])
-    found = looks.look(Splits(split, split, split), INPUTS)
-    assert found == looks.look(Splits(split, split, split), INPUTS)
+    found = dataset_summary.summarize(Splits(split, split, split), INPUTS)
+    assert found == dataset_summary.summarize(Splits(split, split, split), INPUTS)
     assert found["counted"]["train"] == 4 and found["examples"]["train"] == 7
     assert found["counts"]["train"] == [2, 1, 1]  # rows 0, 2, 4, 6 are 0, 2, 1, 0
     assert found["pixels"]["images"] == 3
@@ -69,7 +69,7 @@ def test_the_same_data_look_the_same_and_large_sets_are_sampled(monkeypatch):
 def test_of_many_classes_the_largest_are_counted_and_twenty_shown(monkeypatch):
     classes = tuple(f"class {number} {'x' * 80}" for number in range(120))
     labels = [*range(120), *range(10, 110)]  # these twice
-    found = looks.look(Splits(plain(labels), plain([0]), plain([1])), Inputs(4, 4, 1, classes))
+    found = dataset_summary.summarize(Splits(plain(labels), plain([0]), plain([1])), Preprocessing(4, 4, 1, classes))
     assert found["counts"]["train"] == [2] * 100 and found["classes_left_out"] == 20
     assert found["classes"][0].startswith("class 10 ") and max(map(len, found["classes"])) == 60
     assert len(found["samples"]) == 20 and found["samples"][0]["class"].startswith("class 0 ")
@@ -77,10 +77,10 @@ def test_of_many_classes_the_largest_are_counted_and_twenty_shown(monkeypatch):
 
 def test_labels_come_from_where_they_are_known(tfds_dir):
     split = plain([2, 1, 0, 1])
-    assert looks.labels_of(Subset(split, np.array([3, 0])), np.array([1, 0])).tolist() == [2, 1]
+    assert dataset_summary.labels_of(Subset(split, np.array([3, 0])), np.array([1, 0])).tolist() == [2, 1]
     mnist = data.open_dataset("mnist", shape=(28, 28, 1), data_dir=tfds_dir).test
-    rows = looks.spread(len(mnist), 50)
-    assert looks.labels_of(mnist, rows).tolist() == [label for _, label in mnist.read(rows.tolist())]
+    rows = dataset_summary.spread(len(mnist), 50)
+    assert dataset_summary.labels_of(mnist, rows).tolist() == [label for _, label in mnist.read(rows.tolist())]
 
 
 @pytest.mark.parametrize("count", [10, 20])
@@ -99,7 +99,7 @@ def test_small_grey_pictures_keep_every_byte():
 
 def test_the_matrix_has_true_classes_in_rows_and_the_surest_mistake_first():
     split = plain([0, 0, 1, 2, 2], values=[50, 51, 52, 53, 54])
-    found = mistakes.mistakes(answers([0, 0, 1, 2, 2], [0, 2, 1, 0, 1], [1.0, 0.5, 1.0, 0.75, 0.25]), split, INPUTS)
+    found = mistakes.mistakes(predictions([0, 0, 1, 2, 2], [0, 2, 1, 0, 1], [1.0, 0.5, 1.0, 0.75, 0.25]), split, INPUTS)
     assert found["confusion"] == [[1, 0, 1], [0, 1, 0], [1, 1, 0]]
     assert (found["correct"], found["total"], found["classes"]) == (2, 5, ["cat", "dog", "emu"])
     told = [tuple(picture[name] for name in ("true", "predicted", "probability", "row")) for picture in found["pictures"]]
@@ -108,14 +108,14 @@ def test_the_matrix_has_true_classes_in_rows_and_the_surest_mistake_first():
 
 
 def test_without_a_mistake_there_is_no_picture():
-    found = mistakes.mistakes(answers([0, 1], [0, 1], [1.0, 1.0]), plain([0, 1]), INPUTS)
+    found = mistakes.mistakes(predictions([0, 1], [0, 1], [1.0, 1.0]), plain([0, 1]), INPUTS)
     assert found["pictures"] == [] and found["confusion"] == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
 def test_of_many_classes_the_pairs_most_often_confused():
-    inputs = dataclasses.replace(INPUTS, classes=tuple(f"c{number}" for number in range(41)))
+    preprocessing = dataclasses.replace(INPUTS, classes=tuple(f"c{number}" for number in range(41)))
     label, predicted = [0, 40, 40, 40, 7, 7, 3], [0, 2, 2, 1, 8, 8, 3]
-    found = mistakes.mistakes(answers(label, predicted, [0.5] * 7), plain(label, values=[1] * 7), inputs)
+    found = mistakes.mistakes(predictions(label, predicted, [0.5] * 7), plain(label, values=[1] * 7), preprocessing)
     assert "confusion" not in found and (found["correct"], found["total"]) == (2, 7)
     assert found["confused"] == [
         {"true": "c7", "predicted": "c8", "count": 2},
@@ -133,5 +133,5 @@ class Gone(Arrays):
 
 def test_pictures_that_are_gone_cost_a_remark_and_no_record():
     gone = Gone(np.zeros((2, 4, 4, 1), np.uint8), np.array([0, 1]))
-    look, wrong, remarks = mistakes.seen(Splits(gone, gone, gone), INPUTS, answers([0, 1], [1, 1], [0.9, 0.8]))
-    assert (look, wrong) == ({}, {}) and remarks == ["no look at the data: FileNotFoundError: cat/1.png"]
+    summarize, wrong, remarks = mistakes.collect_evidence(Splits(gone, gone, gone), INPUTS, predictions([0, 1], [1, 1], [0.9, 0.8]))
+    assert (summarize, wrong) == ({}, {}) and remarks == ["no look at the data: FileNotFoundError: cat/1.png"]

@@ -43,7 +43,7 @@ def test_the_program_lowered_for_a_platform_has_as_many(name, side, platform):
     model = models.build(name, input_shape=shape, num_classes=10)
     state, step = training.create(model, optax.sgd(0.1))
     batch = {"image": jax.ShapeDtypeStruct((4, *shape), "float32"), "label": jax.ShapeDtypeStruct((4,), "int32")}
-    with native.left_out():  # into whose calls the text does not look
+    with native.without_native_kernels():  # into whose calls the text does not look
         text = jax.jit(step).trace(state, batch).lower(lowering_platforms=(platform,)).as_text()
     assert ("batch_group_count = 2" in text) == (name == "alexnet" and platform != "cpu")
     assert lowered_flops(text) == model_flops(step, state, batch)

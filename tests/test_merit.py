@@ -4,7 +4,7 @@ import pytest
 
 from experiments.hardware import find
 from experiments.measure.merit import figures_of_merit
-from experiments.metrics import METRICS
+from experiments.records.metrics import METRICS
 
 # Half a T4's peak: 32.5 of 65 TFLOP/s, 70 W, 0.35 $/h, 320 GB/s.
 MEASURED = {

@@ -170,8 +170,8 @@ class Tried:
         return np.asarray(outputs), training.means(jax.device_get(metrics))
 
     def created(self, precision: str):
-        sums = {"sums": detection.region_sums} if models.spec(self.name).detects else {}
-        return training.create(self.model, KEEP_GRADIENTS, precision=precision, **sums)
+        objective = {"objective": detection.region_objective} if models.spec(self.name).detects else {}
+        return training.create(self.model, KEEP_GRADIENTS, precision=precision, **objective)
 
 
 LARGE = (

@@ -92,7 +92,7 @@ def test_programs_over_several_devices_and_whatever_asks_for_it_leave_it_out():
         return ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
 
     assert native.CALLS in lowered(convolved, *arguments)
-    with native.left_out():  # of the same function, which is traced anew
+    with native.without_native_kernels():  # of the same function, which is traced anew
         assert not native.available() and native.CALLS not in lowered(convolved, *arguments)
     assert native.CALLS in lowered(convolved, *arguments)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxcnn.training.objective import AUXILIARY_WEIGHT, class_logits, classification, means, weight_decay
+from jaxcnn.training.objective import AUXILIARY_WEIGHT, class_logits, classification, means, weight_decay_penalty
 
 LABELS = {"image": jnp.zeros((3, 1)), "label": jnp.array([0, 1, 1])}
 
@@ -43,9 +43,9 @@ def test_class_logits_of_several_classes_are_left_alone():
 
 def test_weight_decay_by_hand():
     params = {"a": {"kernel": jnp.array([[1.0, 2.0]]), "bias": jnp.array([9.0])}, "b": {"kernel": jnp.array([[3.0]])}}
-    assert float(weight_decay(params, 0.1)) == pytest.approx(0.05 * (1 + 4 + 9))
-    assert float(weight_decay(params, 0.1, ("b",))) == pytest.approx(0.05 * 9)
-    gradient = jax.grad(weight_decay)(params, 0.1, ("a",))
+    assert float(weight_decay_penalty(params, 0.1)) == pytest.approx(0.05 * (1 + 4 + 9))
+    assert float(weight_decay_penalty(params, 0.1, ("b",))) == pytest.approx(0.05 * 9)
+    gradient = jax.grad(weight_decay_penalty)(params, 0.1, ("a",))
     np.testing.assert_allclose(gradient["a"]["kernel"], [[0.1, 0.2]])
     assert not gradient["a"]["bias"].any() and not gradient["b"]["kernel"].any()
 

@@ -9,12 +9,12 @@ import pytest
 from etils import epath
 
 from experiments import records, run
+from experiments.analysis import drift
 from experiments.config import RunConfig
-from experiments.findings import drift
+from experiments.harness.study import Context
 from experiments.records import Record
 from experiments.studies import parity, train
 from experiments.studies.parity import PROJECTIONS, TWINS, Nudged, Twin, sketch
-from experiments.studies.study import Context
 from jaxcnn import models, training
 from jaxcnn.backend import Backend
 

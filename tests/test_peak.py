@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.measure import peak
 from experiments.measure.noise import Noise
 from experiments.measure.timing import Compiled, Timing
+from experiments.microbenchmarks import peak
 from jaxcnn.errors import InputError
 
 RATES = {512: 2.0e9, 1024: 3.0e9, 2048: 2.8e9, 4096: 0.5e9}  # FLOP/s by side, of a machine made up

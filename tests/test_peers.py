@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from experiments.analysis import peers as findings
 from experiments.config import RunConfig
-from experiments.findings import peers as findings
-from experiments.metrics import METRICS
+from experiments.harness.study import EndedBadly
 from experiments.peers import layers, memory, networks, rounds, verdict
 from experiments.peers.in_flax import Flax
 from experiments.peers.ours import Ours
 from experiments.peers.process import PEERS, PeerFailed, Worker
 from experiments.records import Record
+from experiments.records.metrics import METRICS
 from experiments.studies import peers
-from experiments.studies.study import EndedBadly
 from jaxcnn import models, weights
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError

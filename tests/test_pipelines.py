@@ -6,12 +6,12 @@ import optax
 import pytest
 from pipelined import KINDS, STRATEGIES, drawn, logistic
 
-from experiments import pipelines
+from experiments.workloads import pipelines
 from jaxcnn import models, parallel, training
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import Arrays, fitted
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
-from jaxcnn.training.step import WHOLE
+from jaxcnn.training.step import UNSHARDED
 
 
 def test_resident_and_streamed_batches_are_the_same_bytes():
@@ -19,7 +19,7 @@ def test_resident_and_streamed_batches_are_the_same_bytes():
     feed, batches = ResidentFeed(37, 8, seed=5), TrainBatches(arrays, 8, seed=5)
     data = {"image": jax.numpy.array(arrays.images), "label": jax.numpy.array(arrays.labels)}
     for step in range(2 * feed.capacity + 1):
-        resident = feed.batch(data, feed.order(data, np.int32(step)), np.int32(step), WHOLE)
+        resident = feed.batch(data, feed.order(data, np.int32(step)), np.int32(step), UNSHARDED)
         for name, values in batches[step].items():
             np.testing.assert_array_equal(resident[name], values)
 
@@ -76,7 +76,7 @@ def test_the_pipelines_train_to_the_same_parameters(devices):
             name, over, step, placed, splits, shape=(16, 16, 1), batch_size=8, seed=0, workers=0, first_step=0, last_step=12
         )  # fmt: skip
         for first, count in ((0, 1), (1, 5), (6, 6)):
-            placed, metrics = pipeline.advance(placed, first, count)
+            placed, metrics = pipeline.run_steps(placed, first, count)
             assert metrics["count"].tolist() == [8.0] * count
         ends.append(over.fetch(placed).params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *ends)

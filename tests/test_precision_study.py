@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import run
-from experiments.findings.precisions import conclusion, precisions
+from experiments.analysis.precisions import conclusion, precisions
 from experiments.records import Record
 from experiments.studies.precision import FRACTION, kept_bits, product_bits
 

@@ -15,8 +15,9 @@ from PIL import Image
 from safetensors.numpy import save_file
 from test_darknet_weights import a_file, darknet19_layers
 
-from experiments import pictures, predict, run
-from experiments.inputs import Inputs
+from experiments import predict, run
+from experiments.workloads import image_files
+from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import detection, models, training, weights
 from jaxcnn.weights.pytorch import torch_names
 
@@ -64,9 +65,9 @@ def assert_ranked(found: list[tuple[float, str]], shares: np.ndarray, names: lis
 
 def by_numpy(checkpoint, png) -> np.ndarray:
     """Probabilities from the checkpoint's arrays and its `identity.json`."""
-    inputs = json.loads((checkpoint / "identity.json").read_text())["inputs"]
+    preprocessing = json.loads((checkpoint / "identity.json").read_text())["inputs"]
     held = weights.weights_of(checkpoint)
-    pixels = (np.asarray(Image.open(png)) / 255 - inputs["mean"][0]) / inputs["std"][0]
+    pixels = (np.asarray(Image.open(png)) / 255 - preprocessing["mean"][0]) / preprocessing["std"][0]
     return softmax(pixels.reshape(-1) @ held["out.kernel"].astype(float) + held["out.bias"])
 
 
@@ -134,8 +135,8 @@ def test_a_pytorch_file_sees_the_middle_normalised_and_tells_its_number_of_class
     options = [f"--weights={tmp_path / 'r.safetensors'}", "--model=resnet18", "--image-size=32", tmp_path / "photo.png"]
     found = classes(printed(capsys, *options))
     # 32 · 256 / 224 = 36.6: the middle 60×60 becomes 37×37, of which 32×32 are seen
-    seen = Image.open(tmp_path / "photo.png").crop((20, 0, 80, 60)).resize((37, 37), Image.Resampling.BILINEAR)
-    pixels = (np.asarray(seen)[2:34, 2:34] / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    collect_evidence = Image.open(tmp_path / "photo.png").crop((20, 0, 80, 60)).resize((37, 37), Image.Resampling.BILINEAR)
+    pixels = (np.asarray(collect_evidence)[2:34, 2:34] / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     model.eval()
     logits = np.asarray(model(jnp.asarray(pixels[None], jnp.float32)))[0]
     assert_ranked(found, softmax(logits), ["class 0", "class 1", "class 2"], 5)
@@ -164,11 +165,11 @@ def test_a_single_logit_is_that_of_the_second_of_two_classes():
 )
 def test_boxes_come_back_into_the_picture(size, box, expected):
     found = detection.Detections(np.array([box], np.float32), np.ones(1, np.float32), np.zeros(1, np.int32))
-    assert pictures.corners(pictures.out_of_letterbox(found, size, 32).boxes, size) == [expected]
+    assert image_files.corners(image_files.out_of_letterbox(found, size, 32).boxes, size) == [expected]
 
 
 def test_a_picture_keeps_its_shape_in_a_grey_square():
-    square = pictures.letterboxed(np.full((20, 40, 3), 250, np.uint8), 32)
+    square = image_files.letterboxed(np.full((20, 40, 3), 250, np.uint8), 32)
     assert square.shape == (32, 32, 3) and (square[8:24] == 250).all()
     assert (square[:8] == 128).all() and (square[24:] == 128).all()
 
@@ -192,7 +193,7 @@ def detector(tmp_path, monkeypatch):
     """A checkpoint of `Detector`."""
     monkeypatch.setitem(models.MODELS, "detector", dataclasses.replace(models.MODELS["yolov2"], make=Detector))
     state, _ = training.create(models.build("detector", num_classes=2, input_shape=(32, 32, 3)), optax.sgd(0.1))
-    identity = {"model": "detector", "inputs": Inputs(32, 32, 3, ("a cat", "a dog")).to_json()}
+    identity = {"model": "detector", "inputs": Preprocessing(32, 32, 3, ("a cat", "a dog")).to_json()}
     checkpoints = training.Checkpoints(tmp_path / "detector", identity)
     checkpoints.save(state, None, training.History())
     checkpoints.close()
@@ -289,8 +290,8 @@ def test_checkpoints_that_cannot_be_used_are_refused(identity, message, capsys, 
     folder.mkdir()
     if "empty" not in message:  # else a run that ended before its first save
         (folder / "best").symlink_to(checkpoint / "best")
-    inputs = json.dumps(json.loads((checkpoint / "identity.json").read_text())["inputs"])
-    (folder / "identity.json").write_text(identity.replace("INPUTS", inputs))
+    preprocessing = json.dumps(json.loads((checkpoint / "identity.json").read_text())["inputs"])
+    (folder / "identity.json").write_text(identity.replace("INPUTS", preprocessing))
     assert message in refused(capsys, f"--weights={folder}", png)
 
 
@@ -299,7 +300,7 @@ def test_weights_that_are_no_numbers_are_refused(capsys, png, tmp_path):
     model.out.bias[...] = jnp.full(10, jnp.nan)
     state, _ = training.create(model, optax.sgd(0.1))
     names = tuple("0123456789")
-    checkpoints = training.Checkpoints(tmp_path / "c", {"model": "logistic", "inputs": Inputs(28, 28, 1, names).to_json()})
+    checkpoints = training.Checkpoints(tmp_path / "c", {"model": "logistic", "inputs": Preprocessing(28, 28, 1, names).to_json()})
     checkpoints.save(state, None, training.History())
     checkpoints.close()
     assert "outputs are no finite numbers" in refused(capsys, f"--weights={tmp_path / 'c'}", png)

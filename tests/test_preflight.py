@@ -11,15 +11,15 @@ from experiments import records
 from experiments.preflight import compiler as compilers
 from experiments.preflight import libraries, targets
 from experiments.preflight.__main__ import main
-from experiments.preflight.outcome import Outcome, Question
-from experiments.preflight.program import Asked
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileRequest, CompileResult
 from jaxcnn.errors import InputError
 
 needs_libtpu = pytest.mark.skipif(not libraries.version("libtpu"), reason="libtpu comes for Linux alone")
 V5E = targets.target("tpu-v5e-1")
 T4 = targets.target("gpu-t4")
 needs_cuda = pytest.mark.skipif(not libraries.compiler(T4), reason="no CUDA packages: pip install -e '.[cuda13]'")
-SMALL = Asked("logistic", 128, "jit", "float32", 28)
+SMALL = ProgramSpec("logistic", 128, "jit", "float32", 28)
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ def test_the_same_case_is_not_compiled_again(tmp_path, cache):
     _, found = run(tmp_path, *asked, "--batch-size=128", "--price=2/h", "--force")
     assert [record.provenance["compilations"] for record in found] == [1, 1], "forced, it is compiled again"
     with compilers.Compiler(V5E, time_limit=1.0) as compiler:
-        assert compiler(Question(Asked("logistic", 128, "jit", "float32", 28), V5E, counts=True)).state == "compiled"
+        assert compiler(CompileRequest(ProgramSpec("logistic", 128, "jit", "float32", 28), V5E, counts=True)).state == "compiled"
         assert compiler.asked == 0, "remembered: no process was started"
 
 
@@ -194,19 +194,19 @@ def serve_a_hang(connection, log, devices):
 def test_a_compiler_that_crashes_or_hangs_is_a_row(monkeypatch, cache, serve, limit, message):
     monkeypatch.setattr(compilers, "serve", serve)
     with compilers.Compiler(V5E, time_limit=limit) as compiler:
-        found = compiler(Question(SMALL, V5E))
+        found = compiler(CompileRequest(SMALL, V5E))
         assert (found.state, found.message) == ("failed", message)
     assert not cache.exists(), "a failure is not remembered"
 
 
 def test_an_outcome_comes_back_from_its_file():
-    outcome = Outcome("compiled", flops=3, there=2.0, seconds=1.0)
-    assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+    result = CompileResult("compiled", flops=3, there=2.0, seconds=1.0)
+    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
     with pytest.raises(ValueError, match="unknown state 'nearly'"):
-        Outcome("nearly")
-    assert dataclasses.replace(outcome, wanted=5.0).needed == 5.0
+        CompileResult("nearly")
+    assert dataclasses.replace(result, wanted=5.0).needed == 5.0
 
 
 def test_input_that_only_the_program_can_judge_is_raised_here():
     with compilers.Compiler(targets.target("cpu"), time_limit=60.0) as compiler, pytest.raises(InputError, match="8×8"):
-        compiler(Question(Asked("vgg11", 8, "jit", "float32", 8), targets.target("cpu")))
+        compiler(CompileRequest(ProgramSpec("vgg11", 8, "jit", "float32", 8), targets.target("cpu")))

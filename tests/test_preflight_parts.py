@@ -4,16 +4,17 @@ import dataclasses
 
 import pytest
 
+from experiments.analysis import compile_matrix
 from experiments.hardware import table
 from experiments.measure.collectives import Collective, collectives, efficiency, sent
 from experiments.measure.memory import MemoryPlan
-from experiments.metrics import METRICS
-from experiments.preflight import batches, libraries, matrix, targets
+from experiments.preflight import batches, libraries, targets
 from experiments.preflight.bounds import bound
 from experiments.preflight.calibration import calibration
-from experiments.preflight.outcome import Outcome, refusal
-from experiments.preflight.program import Asked
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileResult, refusal
 from experiments.records import Record
+from experiments.records.metrics import METRICS
 from jaxcnn.errors import InputError
 
 
@@ -141,12 +142,12 @@ def linear(each: float, none: float, there: float, refuses: bool):
     """A compiler whose programs take so much memory; a GPU's does not refuse, it plans more than there is."""
     asked = []
 
-    def ask(batch: int) -> Outcome:
+    def ask(batch: int) -> CompileResult:
         asked.append(batch)
         needed = each * batch + none
         if refuses and needed > there:
-            return Outcome("out_of_memory", wanted=needed, there=there)
-        return Outcome("compiled", memory=plan(needed), there=there)
+            return CompileResult("out_of_memory", wanted=needed, there=there)
+        return CompileResult("compiled", memory=plan(needed), there=there)
 
     return ask, asked
 
@@ -169,11 +170,11 @@ def test_refusals_that_lie_on_another_line_do_not_lead_the_search_astray():
     """As seen of a TPU's compiler in float32: programs that do not fit are said to want as much whatever the batch."""
     asked = []
 
-    def ask(batch: int) -> Outcome:
+    def ask(batch: int) -> CompileResult:
         asked.append(batch)
         if batch > 205:
-            return Outcome("out_of_memory", wanted=1.69e10 + 1e5 * batch, there=1.69e10)
-        return Outcome("compiled", memory=plan(7e7 * batch), there=1.69e10)
+            return CompileResult("out_of_memory", wanted=1.69e10 + 1e5 * batch, there=1.69e10)
+        return CompileResult("compiled", memory=plan(7e7 * batch), there=1.69e10)
 
     limit = batches.search(ask, 4096, 1)
     assert limit.fits <= 205 < limit.refused and limit.refused - limit.fits <= limit.fits / 16 and len(asked) < 16
@@ -192,19 +193,19 @@ def test_where_not_even_one_fits():
 
 
 def test_a_compiler_that_fails_ends_the_search():
-    limit = batches.search(lambda batch: Outcome("failed", "a crash"), 8, 1)
+    limit = batches.search(lambda batch: CompileResult("failed", "a crash"), 8, 1)
     assert limit == batches.Limit(None, None, (8,), "a crash")
 
 
-V5E, ASKED = targets.target("tpu-v5e-4"), Asked("lenet5", 400, "data", "bfloat16", 32)
+V5E, ASKED = targets.target("tpu-v5e-4"), ProgramSpec("lenet5", 400, "data", "bfloat16", 32)
 
 
 def test_the_bound_of_four_chips():
     """Four TPU v5e: 788 TFLOP/s, 3.276 TB/s; 1.576e12 FLOP take 2 ms, 3.276e9 B one."""
-    outcome = Outcome(
+    result = CompileResult(
         "compiled", flops=1_576_000_000_000, bytes=3_276_000_000, collectives=(Collective("all-reduce", 1, 200_000_000),)
     )
-    found = bound(outcome, ASKED, V5E, price=0.9, images=100_000)
+    found = bound(result, ASKED, V5E, price=0.9, images=100_000)
     assert found.limit == "compute"
     # 2 × 3/4 of 200 MB leave a chip at 200 GB/s: 1.5 ms beside 2 ms of computing
     expected = {
@@ -217,14 +218,14 @@ def test_the_bound_of_four_chips():
 
 
 def test_one_device_of_four_has_a_quarter_of_the_peak_and_all_of_the_price():
-    outcome = Outcome("compiled", flops=394_000_000_000, bytes=1_000)
-    found = bound(outcome, dataclasses.replace(ASKED, strategy="jit"), V5E, price=0.9, images=1).metrics
+    result = CompileResult("compiled", flops=394_000_000_000, bytes=1_000)
+    found = bound(result, dataclasses.replace(ASKED, strategy="jit"), V5E, price=0.9, images=1).metrics
     assert found["step_time_bound"] == pytest.approx(2e-3) and found["price_per_hour"] == pytest.approx(3.6)
 
 
 def test_a_core_is_half_a_chip():
-    outcome = Outcome("compiled", flops=int(45e12), bytes=1)
-    found = bound(outcome, dataclasses.replace(ASKED, strategy="jit"), targets.target("tpu-v2-8"), price=None, images=1)
+    result = CompileResult("compiled", flops=int(45e12), bytes=1)
+    found = bound(result, dataclasses.replace(ASKED, strategy="jit"), targets.target("tpu-v2-8"), price=None, images=1)
     assert found.metrics["step_time_bound"] == pytest.approx(2.0) and "price_per_hour" not in found.metrics
 
 
@@ -232,7 +233,7 @@ def test_a_core_is_half_a_chip():
     ("target", "words"), [("gpu-v100", "no published peak of bfloat16 for V100"), ("cpu", "a CPU has no published peak")]
 )
 def test_no_peak_no_bound(target, words):
-    found = bound(Outcome("compiled", flops=10, bytes=5), ASKED, targets.target(target), price=1.0, images=1)
+    found = bound(CompileResult("compiled", flops=10, bytes=5), ASKED, targets.target(target), price=1.0, images=1)
     assert "step_time_bound" not in found.metrics and found.metrics["arithmetic_intensity"] == 2
     assert words in found.remarks[0]
 
@@ -268,7 +269,7 @@ def test_the_matrix_has_a_cell_for_each_program_and_its_reason():
         row("a", "tpu-v5e-4", "failed", "a crash"), row("a", "tpu-v5e-4", "predicted"), row("b", "tpu-v5e-4", "out_of_memory", "20 of 16"),
         row("b", "gpu-t4", "unsupported", "lowered only: install"), row("a", "gpu-t4", "failed", "why"), Record("train", "x", "ok"),
     ]  # fmt: skip
-    found = matrix.portability(rows)
+    found = compile_matrix.portability(rows)
     assert found.counts == {"compiled": 1, "does not fit": 1, "lowered only": 1, "failed": 1}
     assert [row.model for row in found.rows] == ["a", "b"] and [column.target for column in found.columns] == [
         "tpu-v5e-4",

@@ -8,9 +8,9 @@ import select
 import pytest
 from rich.console import Console
 
-from experiments.progress import Cases, Progress, Together
+from experiments.harness.progress import Cases, Progress, Together
 from experiments.records import Record
-from jaxcnn.training import Plan
+from jaxcnn.training import FitConfig
 
 EPOCH = {"epoch": 1, "stage": 1, "train_loss": 0.5, "validation_loss": 0.25, "validation_accuracy": 0.75, "seconds": 2.0}
 
@@ -41,7 +41,7 @@ def plain(drawn: str) -> list[str]:
 
 def test_the_bar_shows_steps_time_left_loss_and_rate(terminal):
     console, drawn = terminal
-    with Progress(console, Plan(2, 600), 32, step=100) as progress:
+    with Progress(console, FitConfig(2, 600), 32, step=100) as progress:
         assert any(line.startswith("compiling") and "100/1200 steps -:--:--" in line for line in plain(drawn()))
         progress.on_dispatch(110, 0.5, 10, 0.1)
         progress.on_dispatch(120, 0.25, 10, 0.1)
@@ -55,7 +55,7 @@ def test_the_bar_shows_steps_time_left_loss_and_rate(terminal):
 
 def test_an_epoch_leaves_a_line_and_the_bar_none(terminal):
     console, drawn = terminal
-    with Progress(console, Plan(2, 600), 32) as progress:
+    with Progress(console, FitConfig(2, 600), 32) as progress:
         progress.on_dispatch(600, 0.5, 10, 0.1)
         progress.on_epoch(EPOCH, True)
     after = drawn()
@@ -66,7 +66,7 @@ def test_an_epoch_leaves_a_line_and_the_bar_none(terminal):
 def test_where_there_is_no_terminal_there_are_plain_lines_and_no_bar():
     file = io.StringIO()
     console = Console(file=file, width=120)
-    with Cases(console, "train") as cases, Progress(console, Plan(2, 600), 32) as progress:
+    with Cases(console, "train") as cases, Progress(console, FitConfig(2, 600), 32) as progress:
         cases.begin("a", 2, [])
         progress.on_dispatch(600, 0.5, 10, 0.1)
         progress.on_epoch(EPOCH, False)
@@ -79,7 +79,7 @@ def test_the_bars_of_cases_and_of_a_training_are_drawn_together(terminal):
     name = "a_long_name_" * 8
     with Cases(console, "search") as cases:
         cases.begin(name, 3, done)
-        with Progress(console, Plan(2, 600), 32) as progress:
+        with Progress(console, FitConfig(2, 600), 32) as progress:
             drawn()
             progress.on_dispatch(30, 0.5, 10, 0.1)
             progress._bar.refresh()

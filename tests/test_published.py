@@ -6,9 +6,9 @@ import pytest
 from etils import epath
 
 from experiments import records
-from experiments.findings.comparison import side_by_side
+from experiments.analysis.comparison import side_by_side
+from experiments.records.published import PUBLISHED
 from experiments.report import write_page
-from experiments.report.page import PUBLISHED
 
 DOCUMENTS = Path(PUBLISHED) / "documents"
 

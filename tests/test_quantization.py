@@ -68,7 +68,7 @@ def test_what_each_platform_is_given(platform, multiplies, convolves):
         return products.convolve(images, kernel, Window(), 1, ops.conv_general_dilated)
 
     shapes = (jax.ShapeDtypeStruct(shape, jnp.int8) for shape in ((2, 9, 11, 4), (3, 2, 4, 8)))
-    with native.left_out():
+    with native.without_native_kernels():
         text = jax.export.export(jax.jit(convolved), platforms=[platform])(*shapes).mlir_module()
     assert multiplies in text and ("stablehlo.convolution" in text) == convolves
 

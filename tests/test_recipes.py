@@ -7,7 +7,7 @@ from experiments.config import RunConfig
 from experiments.studies import detection, train
 from jaxcnn import models, training
 from jaxcnn.backend import Backend
-from jaxcnn.data.augment import prepare
+from jaxcnn.data.augment import make_preprocess
 from jaxcnn.errors import InputError
 
 
@@ -46,7 +46,7 @@ def test_epochs_and_batch_size_are_the_recipes_for_its_own_data_alone(tfds_dir):
 def test_every_recipe_can_be_followed(name):
     recipe = models.spec(name).recipe
     training.optimizer(recipe.optimizer, recipe.learning_rate, recipe.schedule, steps=10, steps_per_epoch=5)
-    prepare(() if recipe.augment in (None, "none") else tuple(recipe.augment.split(",")))
+    make_preprocess(() if recipe.augment in (None, "none") else tuple(recipe.augment.split(",")))
     assert len(recipe.patience or ()) in (0, 1, len(recipe.stages))
     assert recipe.resize == 0 or recipe.resize >= models.spec(name).input_shape[0]
 

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from experiments.findings.comparison import Pair
-from experiments.findings.regressions import BETTER, BUSY, NOT_JUDGED, SAME, WORSE, changes, ended
+from experiments.analysis.comparison import Pair
+from experiments.analysis.regressions import BETTER, BUSY, NOT_JUDGED, SAME, WORSE, changes, ended
 from experiments.measure.noise import noise
 from experiments.records import Record
 

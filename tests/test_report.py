@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from experiments import records, report
-from experiments.metrics import METRICS
 from experiments.records import Record
+from experiments.records.formatting import readable
+from experiments.records.metrics import METRICS
 from experiments.report import page
-from experiments.report.wording import readable
 from experiments.studies import kernels
 
 CURVE = [{"epoch": 1, "seconds": 1.5, "train_loss": 0.5, "validation_loss": 0.4, "validation_accuracy": 0.9}]

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from experiments import records
+from experiments.harness.study import CaseResult
 from experiments.records import Record
-from experiments.report import checked, looks, mistakes
-from experiments.studies.study import Measured
+from experiments.report import dataset_summary, mistakes, sanitize
 
 
 def png(side: int = 3) -> str:
@@ -40,7 +40,7 @@ MISTAKES = {
 
 
 def record(look=LOOK, wrong=MISTAKES) -> Record:
-    return Record("train", "a", "ok", data_look=look, mistakes=wrong)
+    return Record("train", "a", "ok", dataset_summary=look, mistakes=wrong)
 
 
 def test_the_matrix_is_drawn_with_counts_and_says_who_was_taken_for_whom():
@@ -65,12 +65,12 @@ def test_pairs_are_bars():
 
 def test_pictures_say_what_they_are():
     (wrong,) = mistakes.pictures(record())
-    assert wrong == checked.Picture(f"data:image/png;base64,{png()}", "<b>dog</b>, taken for cat (98.7 %)")
-    assert looks.samples(record()) == [checked.Picture(f"data:image/png;base64,{png()}", "cat")]
+    assert wrong == sanitize.Picture(f"data:image/png;base64,{png()}", "<b>dog</b>, taken for cat (98.7 %)")
+    assert dataset_summary.samples(record()) == [sanitize.Picture(f"data:image/png;base64,{png()}", "cat")]
 
 
 def test_counts_and_pixels_are_drawn():
-    counts, histogram = looks.counts_figure(record()), looks.histogram_figure(record())
+    counts, histogram = dataset_summary.counts_figure(record()), dataset_summary.histogram_figure(record())
     assert {trace["name"]: trace["y"] for trace in counts.lines} == {"training": [5, 3], "validation": [1, 0], "test": [2, 2]}
     assert counts.title == "Images of each class; counted: 8 of 80 training images, evenly spread"
     assert counts.x.more["ticktext"] == ["cat", "&lt;img src=x onerror=alert(1)&gt;"]
@@ -82,11 +82,11 @@ def test_counts_and_pixels_are_drawn():
 def test_older_records_have_neither():
     assert (
         mistakes.confusion_figure(record({}, {}))
-        is looks.counts_figure(record({}, {}))
-        is looks.histogram_figure(record({}, {}))
+        is dataset_summary.counts_figure(record({}, {}))
+        is dataset_summary.histogram_figure(record({}, {}))
         is None
     )
-    assert mistakes.pictures(record({}, {})) == looks.samples(record({}, {})) == []
+    assert mistakes.pictures(record({}, {})) == dataset_summary.samples(record({}, {})) == []
 
 
 ODD = [
@@ -110,17 +110,17 @@ ODD = [
 @pytest.mark.parametrize("field", ["classes", "confusion", "confused", "counts", "pixels", "pictures", "samples"])
 def test_odd_fields_are_no_figure_and_no_error(field, odd):
     found = record(LOOK | {field: odd}, MISTAKES | {field: odd})
-    for figure in (mistakes.confusion_figure(found), looks.counts_figure(found), looks.histogram_figure(found)):
+    for figure in (mistakes.confusion_figure(found), dataset_summary.counts_figure(found), dataset_summary.histogram_figure(found)):
         assert figure is None or "<script" not in json.dumps(figure.to_json())
     assert all(
-        picture.source.startswith("data:image/png;base64,iVBOR") for picture in mistakes.pictures(found) + looks.samples(found)
+        picture.source.startswith("data:image/png;base64,iVBOR") for picture in mistakes.pictures(found) + dataset_summary.samples(found)
     )
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: str(odd)[:20])
 @pytest.mark.parametrize("field", ["counts", "mean", "std", "images"])
 def test_odd_pixels_are_no_error(field, odd):
-    figure = looks.histogram_figure(record(LOOK | {"pixels": LOOK["pixels"] | {field: odd}}))
+    figure = dataset_summary.histogram_figure(record(LOOK | {"pixels": LOOK["pixels"] | {field: odd}}))
     assert (figure is None) == (field == "counts")
 
 
@@ -146,7 +146,7 @@ def test_only_small_png_pictures_get_through(bad):
     entry = {"png": bad, "true": "a", "predicted": "b", "probability": 1.0}
     found = record(LOOK | {"samples": [{"png": bad, "class": "x"}]}, MISTAKES | {"pictures": [entry, 5, entry | {"png": png()}]})
     assert [picture.source for picture in mistakes.pictures(found)] == [f"data:image/png;base64,{png()}"]
-    assert looks.samples(found) == []
+    assert dataset_summary.samples(found) == []
 
 
 @pytest.mark.parametrize("chance", [None, "<b>", True, float("nan"), -1, 7, 10**400])
@@ -162,16 +162,16 @@ def test_the_fields_are_kept_by_the_file_and_by_processes(tmp_path):
     assert found == record() and problems == []
     path.write_text(path.read_text().replace('"study"', '"of_a_newer_version": [1], "study"'))
     assert records.load([tmp_path]) == ([record()], [])
-    measured = Measured({}, data_look=LOOK, mistakes=MISTAKES)
-    assert Measured(**json.loads(json.dumps(dataclasses.asdict(measured)))) == measured
+    measured = CaseResult({}, dataset_summary=LOOK, mistakes=MISTAKES)
+    assert CaseResult(**json.loads(json.dumps(dataclasses.asdict(measured)))) == measured
 
 
 def test_where_they_are_empty_the_file_is_one_for_older_readers(tmp_path):
-    assert not {"data_look", "mistakes"} & json.loads(records.write(record({}, {}), tmp_path).read_text()).keys()
+    assert not {"dataset_summary", "mistakes"} & json.loads(records.write(record({}, {}), tmp_path).read_text()).keys()
     assert records.load([tmp_path]) == ([record({}, {})], [])
 
 
-@pytest.mark.parametrize("field", ["data_look", "mistakes"])
+@pytest.mark.parametrize("field", ["dataset_summary", "mistakes"])
 def test_a_field_of_another_kind_is_named(field, tmp_path):
     path = records.write(record(), tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: ["<script>"]}))

@@ -104,7 +104,7 @@ def test_killed_in_mid_epoch_and_resumed_ends_with_the_same_bits(never_killed, t
     assert final_parameters(results) == final_parameters(whole)
     assert without_times(record(results)["curves"]) == without_times(record(whole)["curves"])
     assert record(results)["metrics"]["test_loss"] == record(whole)["metrics"]["test_loss"]
-    assert record(results)["provenance"]["sittings"] == 2
+    assert record(results)["provenance"]["sessions"] == 2
 
 
 def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_go_on(never_killed, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from experiments.kernels import rungs
+from experiments.microbenchmarks import rungs
 
 # Pallas's GPU compiler asks which GPU it compiles for.
 H100 = AbstractMesh((1,), ("x",), abstract_device=AbstractDevice("NVIDIA H100 80GB HBM3", 132, "gpu"))

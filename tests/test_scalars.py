@@ -11,8 +11,9 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_resume import finish, last_step, start, stop_within
 
-from experiments import run, scalars
-from experiments.scalars import Scalars
+from experiments import run
+from experiments.harness import tensorboard
+from experiments.harness.tensorboard import Scalars
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
 from jaxcnn.training.optimizer import schedule
@@ -59,7 +60,7 @@ def test_a_resumed_run_repeats_no_step_and_loses_none(tmp_path):
         if step % 4 == 0:
             first.on_epoch(entry(step // 4, step, 1.0), True)
     # killed; the last checkpoint is of step 6
-    history.sittings = 2
+    history.sessions = 2
     second = Scalars(folder, 32, 0.1, (1.0,), history, step=6)
     for step in (7, 8, 9):
         second.on_dispatch(step, 10.0 * step, 1, 1.0)
@@ -71,14 +72,14 @@ def test_a_resumed_run_repeats_no_step_and_loses_none(tmp_path):
 
 
 def test_a_run_resumed_with_a_new_folder_has_the_epochs_of_before(tmp_path):
-    history = History(epochs=[entry(1, 4, 1.0), entry(2, 8, 0.5)], sittings=2)
+    history = History(epochs=[entry(1, 4, 1.0), entry(2, 8, 0.5)], sessions=2)
     Scalars(epath.Path(tmp_path), 32, 0.1, (1.0,), history, step=8).close()
     assert read(tmp_path)["epoch/train_loss"] == [(4, 1.0), (8, 0.5)]
 
 
 def test_a_run_from_the_start_makes_an_earlier_one_void(tmp_path):
     for sitting, loss in ((1, 1.0), (2, 2.0)):
-        writer = Scalars(epath.Path(tmp_path), 32, 0.1, (1.0,), History(sittings=sitting))
+        writer = Scalars(epath.Path(tmp_path), 32, 0.1, (1.0,), History(sessions=sitting))
         writer.on_dispatch(1, loss, 1, 1.0)
         writer.close()
     assert read(tmp_path)["step/loss"] == [(1, 2.0)]
@@ -123,7 +124,7 @@ def test_killed_in_mid_epoch_and_resumed(tmp_path):
 
 
 def test_without_its_library_it_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(scalars, "importlib", types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda name: None)))
+    monkeypatch.setattr(tensorboard, "importlib", types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda name: None)))
     results = tmp_path / "r"
     assert run.main([*SMALL, f"--results={results}", f"--log-dir={tmp_path / 'logs'}"]) == 2
     error = capsys.readouterr().err
@@ -134,4 +135,4 @@ def test_without_its_library_it_is_refused_before_anything_is_measured(tmp_path,
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"--log-dir=.*cannot write there"):
-        scalars.check(str(tmp_path / "file"))
+        tensorboard.check(str(tmp_path / "file"))

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from experiments import run
+from experiments.analysis import efficiency
+from experiments.analysis.efficiency import efficiencies
 from experiments.config import RunConfig
-from experiments.findings import efficiency
-from experiments.findings.efficiency import efficiencies
 from experiments.records import Record
 from experiments.studies import scaling
 from jaxcnn.backend import Backend

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import neighbours
+from experiments.analysis import ranking
 from experiments.config import RunConfig
-from experiments.findings import ranking
+from experiments.harness.study import Context
 from experiments.records import Record
 from experiments.studies import search
-from experiments.studies.study import Context
+from experiments.workloads import nearest_neighbours
 from jaxcnn import data
 from jaxcnn.backend import Backend
 
@@ -52,25 +52,25 @@ def test_neighbours_vote_as_scikit_learns_do(k, p):
 
     x, y, test, _ = digits()
     peer = KNeighborsClassifier(k, weights="distance", algorithm="ball_tree", p=p).fit(x, y)
-    found = neighbours.classify(x, y, test, k=k, p=p, device=CPU.devices[0])
+    found = nearest_neighbours.classify(x, y, test, k=k, p=p, device=CPU.devices[0])
     np.testing.assert_array_equal(found, peer.predict(test))
 
 
 def test_powered_distances_are_the_sums():
     a, b = np.float32([[0, 1], [2, 3]]), np.float32([[1, 1], [0, 5], [2, 3]])
     expected = [[1, 256, 2**4 + 2**4], [1 + 2**4, 2**4 + 2**4, 0]]
-    np.testing.assert_allclose(neighbours.powered_distances(a, b, 4), expected, atol=1e-4)
+    np.testing.assert_allclose(nearest_neighbours.powered_distances(a, b, 4), expected, atol=1e-4)
 
 
 def test_the_same_picture_decides_alone():
     rows = np.float32([[0, 0], [0, 0.1], [0, -0.1]])
-    assert neighbours.classify(rows, np.int32([1, 0, 0]), rows[:1], k=3, p=2, device=CPU.devices[0]).tolist() == [1]
+    assert nearest_neighbours.classify(rows, np.int32([1, 0, 0]), rows[:1], k=3, p=2, device=CPU.devices[0]).tolist() == [1]
 
 
 @pytest.mark.parametrize(("k", "p"), [(1, 3), (0, 4), (5, 4)])
 def test_odd_orders_and_too_many_neighbours_are_refused(k, p):
     with pytest.raises(ValueError, match="needs an even order"):
-        neighbours.classify(
+        nearest_neighbours.classify(
             np.zeros((4, 2), np.float32), np.zeros(4, np.int32), np.zeros((1, 2), np.float32), k=k, p=p, device=CPU.devices[0]
         )
 
@@ -112,5 +112,5 @@ def test_neighbours_read_mnist(tfds_dir):
     dataset = data.open_dataset("mnist", shape=(28, 28, 1), data_dir=tfds_dir)
     x, y = search._flat(data.as_arrays(data.Subset(dataset.train, np.arange(0, 60_000, 6)), (28, 28, 1)))
     test, labels = search._flat(data.as_arrays(data.Subset(dataset.test, np.arange(0, 10_000, 10)), (28, 28, 1)))
-    found = neighbours.classify(x, y, test, k=3, p=4, device=CPU.devices[0])
+    found = nearest_neighbours.classify(x, y, test, k=3, p=4, device=CPU.devices[0])
     assert np.mean(found == labels) > 0.94  # of a sixth of the training set; with all of it 0.9748

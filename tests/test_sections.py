@@ -7,10 +7,10 @@ import pytest
 
 from experiments import records, report
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label
 from experiments.report import page
 from experiments.report.section import Shown
 from experiments.report.sections import SECTIONS
-from experiments.report.wording import accelerator_label
 
 CPU = {"accelerator": "Host", "machine": "here", "platform": "cpu", "strategy_devices": 1, "time": "2026-11-01"}
 GPU = CPU | {"accelerator": "Faster", "machine": "there", "platform": "gpu"}

@@ -67,7 +67,7 @@ def test_masked_rows_change_nothing():
 def test_weight_decay_is_a_term_of_the_loss():
     batch = drawn(5)
     state, plain = logistic()
-    _, decaying = logistic(decay=0.1)
+    _, decaying = logistic(weight_decay=0.1)
     (after, metrics), (expected, expected_metrics) = jax.jit(decaying)(state, batch), jax.jit(plain)(state, batch)
     weights = np.asarray(state.params["out"]["kernel"])
     np.testing.assert_allclose(
@@ -80,16 +80,16 @@ def test_weight_decay_is_a_term_of_the_loss():
 
 
 def test_the_moving_average_is_what_evaluation_uses():
-    state, step = logistic(moving_average=0.9999)
+    state, step = logistic(ema_decay=0.9999)
     batches = [drawn(5), drawn(6)]
     first = np.asarray(state.params["out"]["kernel"])
     once, _ = jax.jit(step)(state, batches[0])
     twice, _ = jax.jit(step)(once, batches[1])
     # TensorFlow's decay of the first steps: 1/10, then 2/11
     average = 0.1 * first + 0.9 * np.asarray(once.params["out"]["kernel"])
-    np.testing.assert_allclose(once.average["out"]["kernel"], average, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(once.ema_params["out"]["kernel"], average, rtol=1e-5, atol=1e-7)
     average = 2 / 11 * average + 9 / 11 * np.asarray(twice.params["out"]["kernel"])
-    np.testing.assert_allclose(twice.average["out"]["kernel"], average, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(twice.ema_params["out"]["kernel"], average, rtol=1e-5, atol=1e-7)
     moved = twice.replace(params=jax.tree.map(jnp.zeros_like, twice.params))
     assert float(step.evaluation(moved, batches[0])["loss"]) == float(step.evaluation(twice, batches[0])["loss"])
 
@@ -98,11 +98,11 @@ def test_a_stage_begins_with_a_new_optimiser_and_another_rate():
     model = models.build("logistic", input_shape=SHAPE, num_classes=4)
     state, step = training.create(model, optax.sgd(0.5, momentum=0.9))
     after, _ = jax.jit(step)(state, drawn(5))
-    again = step.restart(after, step=7, rate=0.1)
-    assert (int(again.step), float(again.rate)) == (7, pytest.approx(0.1))
+    again = step.restart(after, step=7, lr_scale=0.1)
+    assert (int(again.step), float(again.lr_scale)) == (7, pytest.approx(0.1))
     assert not any(leaf.any() for leaf in jax.tree.leaves(again.opt_state))
     slow, _ = jax.jit(step)(again, drawn(5))
-    fast, _ = jax.jit(step)(again.replace(rate=jnp.float32(1)), drawn(5))
+    fast, _ = jax.jit(step)(again.replace(lr_scale=jnp.float32(1)), drawn(5))
     change = [np.asarray(s.params["out"]["kernel"] - after.params["out"]["kernel"]) for s in (slow, fast)]
     np.testing.assert_allclose(change[0], 0.1 * change[1], rtol=1e-3, atol=1e-7)
 
@@ -110,7 +110,7 @@ def test_a_stage_begins_with_a_new_optimiser_and_another_rate():
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_only_the_layers_named_are_trained_and_the_others_run_as_in_evaluation(precision):
     model = models.build("cats_vs_dogs", input_shape=(72, 72, 3), num_classes=3)
-    state, step = training.create(model, optax.sgd(0.5), trained=("out",), precision=precision)
+    state, step = training.create(model, optax.sgd(0.5), trainable=("out",), precision=precision)
     assert state.params.keys() == {"out"} and "convolve" in state.frozen
     batch = {"image": np.random.default_rng(0).random((4, 72, 72, 3), np.float32), "label": np.int32([0, 1, 2, 0])}
     expected = jax.jit(step.evaluation)(state, batch)

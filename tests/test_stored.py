@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxcnn.ops.stored import stored
+from jaxcnn.ops.materialize import stored
 
 
 @pytest.mark.parametrize("first", [1.0, np.nan, np.inf])

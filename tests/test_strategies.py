@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxcnn import parallel, training
-from jaxcnn.data.augment import prepare
+from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.errors import InputError
 from jaxcnn.models.layers import Conv, Dropout, flatten
@@ -35,7 +35,7 @@ class SmallNet(nnx.Module):
 
 def created(precision: str):
     return training.create(
-        SmallNet(nnx.Rngs(0)), optax.sgd(0.1, momentum=0.9), precision=precision, prepare=prepare(("shift", "flip"))
+        SmallNet(nnx.Rngs(0)), optax.sgd(0.1, momentum=0.9), precision=precision, make_preprocess=make_preprocess(("shift", "flip"))
     )
 
 
@@ -119,7 +119,7 @@ def test_many_steps_in_one_dispatch_are_the_same_steps(name, devices):
     data = {"image": rng.integers(0, 256, (40, 8, 8, 1), np.uint8), "label": rng.integers(0, 10, 40, np.int32)}
     feed = ResidentFeed(40, 16)
     state, step = created("float32")
-    one, many = over.compile(step), over.compile(training.many_train_steps(step, feed), resident=True)
+    one, many = over.compile(step), over.compile(training.multi_step(step, feed), resident=True)
     singly, at_once = over.place(state), over.place(state)
     losses = []
     for index in range(feed.capacity):

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from experiments import alike, run
+from experiments import run
+from experiments.workloads import equivalence
 
 SMALL = ["--study=strategies", "--model=logistic", "--batch-size=16"]
 SPEEDS = {"step_time", "images_per_second", "flops_per_second"}
@@ -26,7 +27,7 @@ def test_every_strategy_on_simulated_devices_agrees_and_has_no_speed(tmp_path, c
         assert not SPEEDS & metrics.keys(), "simulated devices share a processor"
         assert ("largest_loss_difference" in metrics) == (name != "jit")
         if name != "jit":
-            assert metrics["largest_loss_difference"] < alike.SAME and metrics["largest_parameter_difference"] < alike.SAME
+            assert metrics["largest_loss_difference"] < equivalence.SAME and metrics["largest_parameter_difference"] < equivalence.SAME
             # gradients of 7850 parameters, loss and correct; the number of images need not be summed, but may be, twice
             assert 4 * (7850 + 2) <= metrics["bytes_summed"] <= 4 * (7850 + 4)
     assert found["jit"]["metrics"]["bytes_summed"] == 0
@@ -67,11 +68,11 @@ def test_what_cannot_be_is_refused(arguments, message, tmp_path, capsys):
     ids=["the same", "over the largest", "of nothing", "neither finite", "one not finite", "empty"],
 )
 def test_the_largest_difference(ours, theirs, difference):
-    assert alike.largest_difference({"leaf": np.array(ours)}, {"leaf": np.array(theirs)}) == difference
+    assert equivalence.largest_difference({"leaf": np.array(ours)}, {"leaf": np.array(theirs)}) == difference
 
 
 def test_a_difference_that_is_not_rounding_is_a_remark():
-    (line,) = alike.remark({"largest_loss_difference": 0.5, "largest_parameter_difference": 1e-6})
+    (line,) = equivalence.remark({"largest_loss_difference": 0.5, "largest_parameter_difference": 1e-6})
     assert line == "largest loss difference 5.0e-01: more than 0.001, the tolerance for rounding"
 
 
@@ -82,4 +83,4 @@ def test_bytes_summed_by_the_text_of_a_program():
       %c = (bf16[3,2]{1,0}, f32[]) all-reduce-done(%b)
       %d = f32[99]{0} add(%x, %x), metadata={op_name="all-reduce"}
     """
-    assert alike.bytes_summed(text) == 40 + 12 + 4
+    assert equivalence.bytes_summed(text) == 40 + 12 + 4

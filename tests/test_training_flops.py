@@ -46,7 +46,7 @@ def step_flops(state, step, input_shape, *, rows: int = ROWS, boxes: int = 0) ->
 )
 def test_the_closed_form_of_a_step_is_what_its_jaxpr_counts(name):
     row = models.spec(name)
-    settings = {"sums": detection.region_sums} if row.detects else {}
+    settings = {"objective": detection.region_objective} if row.detects else {}
     model, state, step = abstract(functools.partial(models.build, name), **settings)
     found = step_flops(state, step, row.input_shape, boxes=2 if row.detects else 0)
     assert found == training_step_flops(model, row.input_shape, ROWS)
@@ -122,7 +122,7 @@ def test_every_layer_that_reads_the_images_goes_without_their_gradient():
 )
 def test_frozen_layers_go_without_the_gradient_of_their_kernel(trained, passes):
     layers = [784 * 512, 512 * 512, 512 * 10]
-    model, state, step = abstract(functools.partial(models.build, "mlp"), trained=trained)
+    model, state, step = abstract(functools.partial(models.build, "mlp"), trainable=trained)
     expected = 2 * ROWS * sum(layer * times for layer, times in zip(layers, passes, strict=True))
     assert training_step_flops(model, (28, 28, 1), ROWS, trained) == expected
     assert step_flops(state, step, (28, 28, 1)) == expected
@@ -138,7 +138,7 @@ def test_a_new_head_on_a_frozen_network_with_auxiliary_heads():
 
 def test_penalty_precision_and_moving_average_add_nothing():
     plain = abstract(functools.partial(models.build, "lenet5"))
-    settings = {"decay": 1e-3, "precision": "bfloat16", "moving_average": 0.9}
+    settings = {"weight_decay": 1e-3, "precision": "bfloat16", "ema_decay": 0.9}
     rich = abstract(functools.partial(models.build, "lenet5"), **settings)
     assert step_flops(*plain[1:], (32, 32, 1)) == step_flops(*rich[1:], (32, 32, 1)) > 0
 

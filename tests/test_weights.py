@@ -125,7 +125,7 @@ def saved(folder, model, *, best: bool = True, **fields) -> training.TrainState:
     state = jax.device_get(state).replace(**fields)
     history = History(best={"step": 0})
     checkpoints = training.Checkpoints(folder, {"model": "small", "seed": 7})
-    zero = state.replace(params=jax.tree.map(np.zeros_like, state.params), average={})
+    zero = state.replace(params=jax.tree.map(np.zeros_like, state.params), ema_params={})
     checkpoints.save(zero, state if best else None, history)
     checkpoints.close()
     return state

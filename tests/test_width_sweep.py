@@ -14,12 +14,12 @@ import pytest
 from etils import epath
 from rich.console import Console
 
+from experiments.analysis.crossover import TERMS
 from experiments.config import RunConfig
-from experiments.findings.crossover import TERMS
-from experiments.metrics import METRICS
+from experiments.harness.study import CaseResult, Context
 from experiments.records import Record
+from experiments.records.metrics import METRICS
 from experiments.studies import width_sweep
-from experiments.studies.study import Context, Measured
 from jaxcnn.backend import Backend
 
 CPU = Backend("cpu", tuple(jax.devices("cpu")[:1]))
@@ -31,7 +31,7 @@ def few_images(monkeypatch):
     monkeypatch.setitem(width_sweep.BUDGETS, "quick", 0.01)
 
 
-def measured(config: RunConfig, tmp_path) -> Measured:
+def measured(config: RunConfig, tmp_path) -> CaseResult:
     case = width_sweep.cases(config, CPU)[0]
     return width_sweep.measure(case, Context(CPU, epath.Path(tmp_path), Console()))
 
@@ -64,17 +64,17 @@ def test_a_case_times_training_copying_and_compiling_apart(few_images, tmp_path)
 
 def test_an_epoch_trains(few_images):
     """What is timed is a training run: its state goes on, and its losses are those of an untrained network to begin with."""
-    from experiments import steps
+    from experiments.workloads import synthetic_step
     from jaxcnn import models, parallel, training
-    from jaxcnn.data.augment import prepare
+    from jaxcnn.data.augment import make_preprocess
     from jaxcnn.data.resident import ResidentFeed
 
-    images = steps.noise_batch(64, (28, 28, 1), 10)
+    images = synthetic_step.noise_batch(64, (28, 28, 1), 10)
     optimizer = training.optimizer("sgd", 0.01, "constant", steps=1, steps_per_epoch=1)
-    state, step = training.create(models.build("mlp:8"), optimizer, prepare=prepare())
+    state, step = training.create(models.build("mlp:8"), optimizer, preprocess=make_preprocess())
     strategy = parallel.strategy("jit", CPU.devices)
     epoch = width_sweep.Epoch(strategy.place(state), strategy.place_data(images), 4)
-    assert epoch.compile(strategy.compile(training.many_train_steps(step, ResidentFeed(64, 16)), resident=True)) > 0
+    assert epoch.compile(strategy.compile(training.multi_step(step, ResidentFeed(64, 16)), resident=True)) > 0
     losses = jax.device_get(epoch()["loss"]) / 16
     assert losses.shape == (4,) and abs(losses[0] - math.log(10)) < 1
     assert int(epoch.state.step) == 4
@@ -101,7 +101,7 @@ TINY = """
 import sys, time
 from experiments import run
 from experiments.studies import STUDIES, batch_sweep
-from experiments.studies.study import Measured, Study
+from experiments.harness.study import Measured, Study
 
 def measure(case, context):
     with open(sys.argv[1] + "/log", "a") as log:

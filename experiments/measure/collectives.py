@@ -80,3 +80,12 @@ def efficiency(compute: float, communication: float) -> tuple[float, float]:
     (0.75, 1.0)
     """
     return compute / (compute + communication), compute / max(compute, communication)
+
+
+def bytes_all_reduced(program: str) -> int:
+    """Bytes that one step sums over devices (all-reduce), by the text of the compiled program.
+
+    >>> bytes_all_reduced("%sum = (f32[5,2]{1,0}, f32[]) all-reduce(%a, %b), to_apply=%add")
+    44
+    """
+    return sum(each.bytes for each in collectives(program) if each.kind == "all-reduce")

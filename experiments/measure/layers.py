@@ -41,20 +41,20 @@ class LayerRow:
     gradients: int
 
 
-def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trained: tuple[str, ...] = ()) -> list[LayerRow]:
+def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trainable: tuple[str, ...] = ()) -> list[LayerRow]:
     """The layers of a network in the order in which they are called, as in training.
 
     Args:
       model: its numbers may be abstract (`nnx.eval_shape`).
       input_shape: height, width, channels.
-      trained: names of the layers that are trained, where not all are, as of `jaxcnn.training.create`.
+      trainable: names of the layers that are trained, where not all are, as of `jaxcnn.training.create`.
     """
-    graphdef, params, rest = nnx.split(model, nnx.All(nnx.Param, lambda path, _: not trained or path[0] in trained), ...)
+    graphdef, params, rest = nnx.split(model, nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable), ...)
     rows: list[LayerRow] = []
 
     def forward(params: Any, rest: Any, image: jax.Array) -> Any:
-        copy = _in_training(nnx.merge(graphdef, params, rest, copy=True), trained)
-        return _recorded(copy, trained, rows)(image)
+        copy = _in_training(nnx.merge(graphdef, params, rest, copy=True), trainable)
+        return _recorded(copy, trainable, rows)(image)
 
     def differentiated(params: Any, rest: Any, image: jax.Array) -> Any:
         return jax.vjp(lambda params: forward(params, rest, image), params)[0]
@@ -63,7 +63,7 @@ def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trained: tu
     return rows
 
 
-def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], batch: int, trained: tuple[str, ...] = ()) -> int:
+def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], batch: int, trainable: tuple[str, ...] = ()) -> int:
     """FLOPs of one training step, by arithmetic from the table of layers: the closed form beside `model_flops`.
 
     Forward, gradient of the kernel and gradient of the inputs cost the same, so a step is three forward passes, less
@@ -71,7 +71,7 @@ def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], ba
     of the kernels of frozen layers. Loss, penalty and optimiser have no products.
 
     Args:
-      model, input_shape, trained: as of `layer_rows`.
+      model, input_shape, trainable: as of `layer_rows`.
       batch: images a step.
 
     >>> from jaxcnn import models
@@ -79,14 +79,14 @@ def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], ba
     >>> step // (32 * models.spec("logistic").flops)  # a single layer, which reads the images: forward and kernel
     2
     """
-    return batch * sum(row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trained))
+    return batch * sum(row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trainable))
 
 
-def _in_training(model: nnx.Module, trained: tuple[str, ...]) -> nnx.Module:
+def _in_training(model: nnx.Module, trainable: tuple[str, ...]) -> nnx.Module:
     """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`; batch norm too, shapes and costs being the same."""
-    if trained:
+    if trainable:
         model.eval()
-        for name in trained:
+        for name in trainable:
             getattr(model, name).train()
     # to write its statistics, NNX asks for their sharding, which takes JAX a walk through all that was traced so far
     model.set_attributes(nnx.BatchNorm, use_running_average=True, raise_if_not_found=False)
@@ -123,7 +123,7 @@ def _traced_back(inputs: jax.Array) -> tuple[jax.Array, bool]:
     return same(inputs), any(found)
 
 
-def _recorded(model: nnx.Module, trained: tuple[str, ...], rows: list[LayerRow]) -> nnx.Module:
+def _recorded(model: nnx.Module, trainable: tuple[str, ...], rows: list[LayerRow]) -> nnx.Module:
     """The model, a recorder around each of its layers."""
     for path, module in list(nnx.iter_modules(model)):
         if isinstance(module, LAYERS):
@@ -133,7 +133,7 @@ def _recorded(model: nnx.Module, trained: tuple[str, ...], rows: list[LayerRow])
             if isinstance(value, LAYERS):
                 name = ".".join(str(part) for part in (*path, key) if part != "layers")
                 put = module.__setitem__ if isinstance(module, nnx.List) else functools.partial(setattr, module)
-                is_trained = not trained or (*path, key)[0] in trained
+                is_trained = not trainable or (*path, key)[0] in trainable
                 put(key, nnx.data(_Recorder(name, value, is_trained, rows)))
     return model
 

@@ -1,6 +1,6 @@
 """Figures of merit: how much of an accelerator was used, and what a dollar and a joule of it bought (C8).
 
-Names and units are those of `experiments.metrics.METRICS`. What cannot be known is absent, never zero.
+Names and units are those of `experiments.records.metrics.METRICS`. What cannot be known is absent, never zero.
 """
 
 from experiments.hardware import Device, peak_for

@@ -77,7 +77,7 @@ class Compiled:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Seconds of both, by the names of `experiments.metrics.METRICS`."""
+        """Seconds of both, by the names of `experiments.records.metrics.METRICS`."""
         return {"cache_load_time" if self.cached else "compile_time": self.lower_time + self.compile_time}
 
 

@@ -64,7 +64,7 @@ def _step_of(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], 
         else:
             loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
         kernels = [layer.kernel[...] for _, layer in nnx.iter_modules(model) if getattr(layer, "decays", False)]
-        return loss + task.decay / 2 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
+        return loss + task.weight_decay / 2 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
 
     def step(model: nnx.Module, optimizer: nnx.Optimizer, images: Array, labels: Array) -> Array:
         (_, loss), gradients = nnx.value_and_grad(losses, has_aux=True)(model, images, labels)

@@ -124,16 +124,16 @@ def _weighted(layer: of.Conv | of.Dense | of.Norm, task: Task, x: Any) -> Any:
         return _with(
             layers.BatchNormalization(momentum=layer.momentum, epsilon=layer.epsilon), x, leaves, "scale", "bias", "mean", "var"
         )
-    decay = regularizers.L2(task.decay / 2) if task.decays(layer.name) else None
+    weight_decay = regularizers.L2(task.weight_decay / 2) if task.decays(layer.name) else None
     if isinstance(layer, of.Dense):
-        return _with(layers.Dense(leaves["kernel"].shape[1], kernel_regularizer=decay), x, leaves, "kernel", "bias")
+        return _with(layers.Dense(leaves["kernel"].shape[1], kernel_regularizer=weight_decay), x, leaves, "kernel", "bias")
     side, _, _, outputs = leaves["kernel"].shape
     padding = side // 2 if layer.padding is None else layer.padding
     same = padding == side // 2 and layer.strides == 1 and side % 2 == 1
     if padding and not same:  # what TensorFlow calls "same" is another thing under a stride
         x = layers.ZeroPadding2D(padding)(x)
     conv = layers.Conv2D(
-        outputs, side, layer.strides, "same" if same else "valid", use_bias="bias" in leaves, kernel_regularizer=decay
+        outputs, side, layer.strides, "same" if same else "valid", use_bias="bias" in leaves, kernel_regularizer=weight_decay
     )
     return _with(conv, x, leaves, *(leaf for leaf in ("kernel", "bias") if leaf in leaves))
 

@@ -77,9 +77,9 @@ def _optimizer(task: Task, named: dict[str, "nn.Module"]) -> "torch.optim.Optimi
     """PyTorch adds the decay to the gradient: under SGD, with momentum or not, the same as a term of the loss."""
     from torch import optim
 
-    decayed = [module.weight for name, module in named.items() if module.weight.ndim > 1 and task.decays(name)]
-    others = [each for module in named.values() for each in module.parameters() if all(each is not one for one in decayed)]
-    groups = [{"params": others}, *([{"params": decayed, "weight_decay": task.decay}] if decayed else [])]
+    weight_decay_layers = [module.weight for name, module in named.items() if module.weight.ndim > 1 and task.decays(name)]
+    others = [each for module in named.values() for each in module.parameters() if all(each is not one for one in weight_decay_layers)]
+    groups = [{"params": others}, *([{"params": weight_decay_layers, "weight_decay": task.weight_decay}] if weight_decay_layers else [])]
     if task.optimizer == "adam":
         return optim.Adam(groups, lr=task.rate, eps=1e-8, fused=True)
     return optim.SGD(groups, lr=task.rate, momentum=0.9 if task.optimizer == "momentum" else 0.0, fused=True)

@@ -122,8 +122,8 @@ class Task:
     classes: int
     optimizer: str
     rate: float
-    decay: float
-    decayed: tuple[str, ...]
+    weight_decay: float
+    weight_decay_layers: tuple[str, ...]
     threads: int
 
     @property
@@ -138,7 +138,7 @@ class Task:
 
     def decays(self, name: str) -> bool:
         """Whether the kernel of a layer decays."""
-        return self.decay > 0 and (not self.decayed or name.split(".")[0] in self.decayed)
+        return self.weight_decay > 0 and (not self.weight_decay_layers or name.split(".")[0] in self.weight_decay_layers)
 
     def without_dropout(self) -> "Task":
         """The same, and no two libraries draw alike, so that losses in training can be compared."""

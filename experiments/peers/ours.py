@@ -29,7 +29,7 @@ class Ours:
         if not any(isinstance(layer, Dropout) for layer in task.layers):
             model.set_attributes(layers.Dropout, rate=0.0, raise_if_not_found=False)
         optimizer = training.optimizer(task.optimizer, task.rate, "constant", steps=1, steps_per_epoch=1)
-        drawn, self.step = training.create(model, optimizer, decay=task.decay, decayed=task.decayed)
+        drawn, self.step = training.create(model, optimizer, weight_decay=task.weight_decay, weight_decay_layers=task.weight_decay_layers)
         self.state = self.strategy.place(drawn)
         steps = max(2, min(MOST_STEPS, MOST_BYTES // task.images.nbytes))
         self.feed = ResidentFeed(steps * len(task.labels), len(task.labels))
@@ -87,7 +87,7 @@ class Ours:
 
     @cached_property
     def _many(self):
-        return self.strategy.compile(training.many_train_steps(self.step, self.feed), resident=True)
+        return self.strategy.compile(training.multi_step(self.step, self.feed), resident=True)
 
     @cached_property
     def _once(self):

@@ -62,7 +62,7 @@ class Worker:
             )  # fmt: skip
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of a method of `worker.Answers`.
+        """The answer of a method of `worker.Predictions`.
 
         Raises:
           PeerFailed: there was none.

@@ -19,7 +19,7 @@ def agreed(answers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str
     """How far each peer's answers lie from ours, and of each that lies too far, ours among them, a sentence.
 
     Args:
-      answers: of `worker.Answers.agreement`, by peer, ``ours`` among them.
+      answers: of `worker.Predictions.agreement`, by peer, ``ours`` among them.
 
     >>> one, other = {"logits": [[1.0, -4.0]], "losses": [2.0, 1.0]}, {"logits": [[1.0, -3.0]], "losses": [2.0, 1.0]}
     >>> agreed({"ours": one, "torch": other})[1]

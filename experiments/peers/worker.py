@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from experiments import allocation
+from experiments.measure import allocation
 from experiments.peers.layers import Dropout, Task
 from experiments.peers.memory import peak_of
 
@@ -39,7 +39,7 @@ def program(peer: str, task: Task) -> Any:
     return Ours(task)
 
 
-class Answers:
+class Predictions:
     """What a worker can be asked: the methods, by name.
 
     Attributes:
@@ -88,7 +88,7 @@ def main() -> None:
         peer, path = sys.argv[1:]
         if peer == "ours":
             allocation.keep_freed_memory()  # as our command line does
-        asked = Answers(peer, pickle.loads(Path(path).read_bytes()))
+        asked = Predictions(peer, pickle.loads(Path(path).read_bytes()))
         for line in sys.stdin:
             name, arguments = json.loads(line)
             print(json.dumps(getattr(asked, name)(*arguments)), file=answers)

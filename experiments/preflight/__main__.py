@@ -4,15 +4,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from experiments.config import RunConfig, parse_as
-from experiments.run import BAD_INPUT, FAILED, concluded
+from experiments.cli import BAD_INPUT, FAILED, parse_options, run_command
+from experiments.config import RunConfig
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from experiments.harness.study import Case
     from experiments.records import Record
-    from experiments.studies.study import Case
 
 __all__ = ["BAD_INPUT", "FAILED", "PreflightConfig", "main"]
 
@@ -66,22 +66,22 @@ class PreflightConfig:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compiles and tells; returns an exit code of `experiments.run.concluded`."""
-    return concluded(lambda console: _run(parse_as(PreflightConfig, "experiments.preflight", arguments), console))
+    """Compiles and tells; returns an exit code of `experiments.run.run_command`."""
+    return run_command(lambda console: _run(parse_options(PreflightConfig, "experiments.preflight", arguments), console))
 
 
 def _run(config: PreflightConfig, console: "Console") -> int:
-    from experiments.preflight import telling
+    from experiments.preflight import terminal
 
     if config.list_targets:
-        telling.print_targets(console)
+        terminal.print_targets(console)
         return 0
     cases = _cases(config)
     found = _compile(cases, console)
     if len(found) == 1:
-        telling.print_case(console, found[0])
+        terminal.print_case(console, found[0])
     else:
-        telling.print_cases(console, found)
+        terminal.print_cases(console, found)
     console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
     return 0 if all(record.status == "predicted" for record in found) else FAILED
 
@@ -112,9 +112,9 @@ def _several(names: str, known: dict) -> list[str]:
 
 def _compile(cases: list["Case"], console: "Console") -> list["Record"]:
     """Each case's record, in turn; a line for each where there is no terminal to draw the progress on."""
-    from experiments.preflight import telling
-    from experiments.progress import Cases
-    from experiments.runner import run_case
+    from experiments.harness.progress import Cases
+    from experiments.harness.runner import run_case
+    from experiments.preflight import terminal
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
@@ -124,7 +124,7 @@ def _compile(cases: list["Case"], console: "Console") -> list["Record"]:
             bar.begin("-".join(case.parts), len(cases) - number, found)
             found.append(run_case("preflight", STUDIES["preflight"], case, here, console)[0])
             if len(cases) > 1:
-                telling.print_line(console, found[-1], number + 1, len(cases))
+                terminal.print_line(console, found[-1], number + 1, len(cases))
     return found
 
 

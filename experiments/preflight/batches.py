@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from experiments.findings.batch_limit import largest_batch
-from experiments.preflight.outcome import Outcome
+from experiments.analysis.batch_limit import largest_batch
+from experiments.preflight.result import CompileResult
 
 NEAR = 1 / 16  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
 MOST = 16  # compilations
@@ -29,12 +29,12 @@ class Limit:
     failure: str = ""
 
 
-def fits(outcome: Outcome) -> bool:
+def fits(result: CompileResult) -> bool:
     """Whether the program was compiled and its plan fits into the memory that there is."""
-    return outcome.state == "compiled" and not (outcome.memory and outcome.there and outcome.memory.total > outcome.there)
+    return result.state == "compiled" and not (result.memory and result.available and result.memory.total > result.available)
 
 
-def search(ask: Callable[[int], Outcome], first: int, unit: int) -> Limit:
+def search(ask: Callable[[int], CompileResult], first: int, unit: int) -> Limit:
     """The limit, by compiling.
 
     Args:
@@ -42,7 +42,7 @@ def search(ask: Callable[[int], Outcome], first: int, unit: int) -> Limit:
       first: to begin with, a multiple of `unit`.
       unit: every batch is a multiple of it: the devices that share it.
     """
-    found: dict[int, Outcome] = {}
+    found: dict[int, CompileResult] = {}
     batch: int | None = first
     while batch is not None and len(found) < MOST:
         found[batch] = ask(batch)
@@ -52,18 +52,18 @@ def search(ask: Callable[[int], Outcome], first: int, unit: int) -> Limit:
     return _limit(found)
 
 
-def _limit(found: Mapping[int, Outcome], failure: str = "") -> Limit:
-    low, high = bounds({batch: outcome for batch, outcome in found.items() if outcome.state in ("compiled", "out_of_memory")})
+def _limit(found: Mapping[int, CompileResult], failure: str = "") -> Limit:
+    low, high = bounds({batch: result for batch, result in found.items() if result.state in ("compiled", "out_of_memory")})
     return Limit(low or None, high, tuple(found), failure)
 
 
-def bounds(found: Mapping[int, Outcome]) -> tuple[int, int | None]:
+def bounds(found: Mapping[int, CompileResult]) -> tuple[int, int | None]:
     """The largest batch that fits below the smallest that does not, 0 for none; and that one."""
-    high = min((batch for batch, outcome in found.items() if not fits(outcome)), default=None)
-    return max((batch for batch, outcome in found.items() if fits(outcome) and (high is None or batch < high)), default=0), high
+    high = min((batch for batch, result in found.items() if not fits(result)), default=None)
+    return max((batch for batch, result in found.items() if fits(result) and (high is None or batch < high)), default=0), high
 
 
-def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | None:
+def following(found: Mapping[int, CompileResult], unit: int, enough: int) -> int | None:
     """The next batch to try; None where the limit is known closely enough, or `enough` images fit.
 
     A straight line through the memory that the two batches nearest to the limit need says where it meets what there is; a little
@@ -75,8 +75,8 @@ def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | Non
         return None
     if high is not None and _slow(found, high - low):
         return _between(low, high, unit)
-    there = next((outcome.there for outcome in found.values() if outcome.there), None)
-    guess = _guess(found, there, low, high) if there else None
+    available = next((result.available for result in found.values() if result.available), None)
+    guess = _guess(found, available, low, high) if available else None
     if guess is None:
         guess = 2 * low if high is None else (low + high) // 2
     least = low + max(unit, int(NEAR * low / 2)) if low else unit
@@ -85,17 +85,17 @@ def following(found: Mapping[int, Outcome], unit: int, enough: int) -> int | Non
     return batch if batch not in found and low < batch and (high is None or batch < high) else _between(low, high, unit)
 
 
-def _slow(found: Mapping[int, Outcome], gap: int) -> bool:
+def _slow(found: Mapping[int, CompileResult], gap: int) -> bool:
     low, high = bounds(dict(list(found.items())[:-1]))
     return low > 0 and high is not None and 2 * gap > high - low
 
 
-def _guess(found: Mapping[int, Outcome], there: float, low: int, high: int | None) -> int | None:
-    needs = {batch: outcome.needed for batch, outcome in found.items() if outcome.needed}
+def _guess(found: Mapping[int, CompileResult], available: float, low: int, high: int | None) -> int | None:
+    needs = {batch: result.needed for batch, result in found.items() if result.needed}
     planned = {batch: need for batch, need in needs.items() if found[batch].state == "compiled"}
     needs = planned if len(planned) > 1 else needs  # a plan says more than a refusal
-    nearest = sorted(needs, key=lambda batch: abs(needs[batch] - there))[:2]
-    line = largest_batch({batch: needs[batch] for batch in nearest}, there)
+    nearest = sorted(needs, key=lambda batch: abs(needs[batch] - available))[:2]
+    line = largest_batch({batch: needs[batch] for batch in nearest}, available)
     return None if line is None else int(line * (1 - NEAR / 4))
 
 

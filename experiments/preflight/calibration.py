@@ -47,8 +47,8 @@ def calibration(records: Sequence[Record], device: Device, devices: int, setting
 
 
 def _agrees(record: Record, settings: dict[str, Any]) -> bool:
-    told = {name: record.settings[name] for name in _SAME if name in record.settings}
-    return {"model", "batch_size"} <= told.keys() and all(settings[name] == value for name, value in told.items())
+    origin = {name: record.settings[name] for name in _SAME if name in record.settings}
+    return {"model", "batch_size"} <= origin.keys() and all(settings[name] == value for name, value in origin.items())
 
 
 def _ratio(record: Record, device: Device) -> float | None:

@@ -12,9 +12,9 @@ import platformdirs
 
 import jaxcnn
 from experiments.preflight import libraries
-from experiments.preflight.compiling import serve
-from experiments.preflight.outcome import Outcome, Question
+from experiments.preflight.result import CompileRequest, CompileResult
 from experiments.preflight.targets import Target
+from experiments.preflight.worker import serve
 from jaxcnn.errors import InputError
 
 _ENDS = 5  # seconds that a process has to end by itself
@@ -42,7 +42,7 @@ class Compiler:
           folder: of the answers that are kept; `cache_folder` if not given.
           fresh: ask again what is known already.
         """
-        self.target, self.asked = target, 0
+        self.target, self.compilations = target, 0
         self._limit, self._folder, self._fresh = time_limit, folder or cache_folder(), fresh
         self._source = _source()
         self._process = self._connection = None
@@ -55,32 +55,32 @@ class Compiler:
         self._end()
         self._log.close()
 
-    def __call__(self, question: Question) -> Outcome:
+    def __call__(self, request: CompileRequest) -> CompileResult:
         """The answer, from the process or from memory.
 
         Raises:
           InputError: such a program cannot be.
         """
-        path = self._folder / f"{self._digest(question)}.json"
+        path = self._folder / f"{self._digest(request)}.json"
         if path.exists() and not self._fresh:
-            return Outcome.from_json(json.loads(path.read_text()))
-        self.asked += 1
-        outcome = self._ask(question)
-        if outcome.state in ("compiled", "lowered", "out_of_memory"):  # what failed may have had other reasons
+            return CompileResult.from_json(json.loads(path.read_text()))
+        self.compilations += 1
+        result = self._ask(request)
+        if result.state in ("compiled", "lowered", "out_of_memory"):  # what failed may have had other reasons
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-            temporary.write_text(json.dumps(outcome.to_json()))
+            temporary.write_text(json.dumps(result.to_json()))
             temporary.replace(path)
-        return outcome
+        return result
 
-    def _ask(self, question: Question) -> Outcome:
+    def _ask(self, request: CompileRequest) -> CompileResult:
         if self._process is None:
             self._start()
         try:
-            self._connection.send(question)
+            self._connection.send(request)
             if not self._connection.poll(self._limit):
                 self._end(kill=True)
-                return Outcome("failed", f"compiling took longer than {self._limit:g} s (--time-limit)", seconds=self._limit)
+                return CompileResult("failed", f"compiling took longer than {self._limit:g} s (--time-limit)", seconds=self._limit)
             found = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return self._died()
@@ -96,13 +96,13 @@ class Compiler:
         self._process.start()
         theirs.close()
 
-    def _died(self) -> Outcome:
+    def _died(self) -> CompileResult:
         self._process.join(_ENDS)
         code = self._process.exitcode
         self._end(kill=True)
         said = [line for line in Path(self._log.name).read_text(errors="replace").splitlines() if line.strip()]
         how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
-        return Outcome("failed", f"the compiler's process ended with {how}: {said[-1][:300] if said else 'it said nothing'}")
+        return CompileResult("failed", f"the compiler's process ended with {how}: {said[-1][:300] if said else 'it said nothing'}")
 
     def _end(self, kill: bool = False) -> None:
         if self._process is None:
@@ -116,8 +116,8 @@ class Compiler:
             self._process.join()
         self._process = self._connection = None
 
-    def _digest(self, question: Question) -> str:
-        facts = {"question": asdict(question), "compiler": libraries.compiler(self.target), "jax": libraries.version("jax")}
+    def _digest(self, request: CompileRequest) -> str:
+        facts = {"question": asdict(request), "compiler": libraries.compiler(self.target), "jax": libraries.version("jax")}
         text = json.dumps(facts | {"source": self._source}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 

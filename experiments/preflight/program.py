@@ -6,11 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
-from experiments.inputs import Inputs
+from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import detection, models, parallel, training
-from jaxcnn.parallel.data import AXIS
+from jaxcnn.training.objective import classification
 
 BOXES = 30  # of a picture, as Darknet has them at most
 STEPS = 1000  # of the schedule; the program is the same whatever their number
@@ -19,7 +18,7 @@ Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProgramSpec:
     """One program.
 
     Attributes:
@@ -56,33 +55,33 @@ class Program:
         return sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
 
 
-def program(asked: Asked) -> Program:
+def build_program(spec: ProgramSpec) -> Program:
     """The step with the network's own optimiser, augmentation, weight decay and moving average; no weight is drawn."""
-    row = models.spec(asked.model)
+    row = models.spec(spec.model)
     recipe, side = row.recipe, max(row.input_shape[:2])
-    stored = max(asked.image_size, round(asked.image_size * recipe.resize / side))
+    stored = max(spec.image_size, round(spec.image_size * recipe.resize / side))
     classes = tuple(map(str, range(row.num_classes)))
-    inputs = Inputs(asked.image_size, stored, row.input_shape[2], classes, recipe.normalise)
+    preprocessing = Preprocessing(spec.image_size, stored, row.input_shape[2], classes, recipe.normalise)
     augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
-    built = []
+    steps: list[training.TrainStep] = []
 
     def create() -> training.TrainState:
-        model = models.build(asked.model, input_shape=inputs.network_shape)
+        model = models.build(spec.model, input_shape=preprocessing.network_shape)
         state, step = training.create(
             model,
             training.optimizer(recipe.optimizer, recipe.learning_rate, recipe.schedule, steps=STEPS, steps_per_epoch=STEPS // 10),
-            precision=asked.precision,
-            prepare=inputs.prepare(augmentations),
-            decay=recipe.weight_decay,
-            decayed=recipe.decayed,
-            moving_average=recipe.moving_average,
-            **({"sums": detection.region_sums} if row.detects else {}),
+            precision=spec.precision,
+            preprocess=preprocessing.make_preprocess(augmentations),
+            weight_decay=recipe.weight_decay,
+            weight_decay_layers=recipe.weight_decay_layers,
+            ema_decay=recipe.moving_average,
+            objective=detection.region_objective if row.detects else classification,
         )
-        built.append(step)
+        steps.append(step)
         return state
 
     state = jax.eval_shape(create)
-    return Program(built[0], state, _batch(asked.batch_size, inputs.stored_shape, row.detects))
+    return Program(steps[0], state, _batch(spec.batch_size, preprocessing.stored_shape, row.detects))
 
 
 def _batch(rows: int, shape: tuple[int, int, int], detects: bool) -> dict[str, jax.ShapeDtypeStruct]:
@@ -96,30 +95,15 @@ def _batch(rows: int, shape: tuple[int, int, int], detects: bool) -> dict[str, j
     return images | boxes
 
 
-def placed(found: Program, name: str, devices: tuple[jax.Device, ...]) -> tuple[Callable, Shapes, Shapes]:
-    """The step under a strategy, and its arguments as that strategy would place them on devices that need not be here."""
-    strategy = parallel.strategy(name, devices)
-    step = strategy.compile(found.step)
-    if name == "pmap":
-        count = len(devices)
-        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), found.state)
-        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), share(found.batch, count))
-        return step, state, batch
-    shared, split = _shardings(name, devices)
-    return step, _with(found.state, shared), _with(found.batch, split)
+def compile_arguments(
+    program: Program, strategy: parallel.Strategy
+) -> tuple[Callable, Shapes, Shapes]:
+    """The compiled step of a strategy, and its arguments as shapes with shardings.
 
-
-def share(batch: Shapes, count: int) -> Shapes:
-    """What each of so many devices gets of a batch."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((x.shape[0] // count, *x.shape[1:]), x.dtype), batch)
-
-
-def _shardings(name: str, devices: tuple[jax.Device, ...]) -> tuple[Sharding, Sharding]:
-    if name == "jit":
-        return SingleDeviceSharding(devices[0]), SingleDeviceSharding(devices[0])
-    mesh = Mesh(devices, (AXIS,))
-    return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(AXIS))
-
-
-def _with(shapes: Shapes, sharding: Sharding) -> Shapes:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+    The strategy's devices need not be attached.
+    """
+    return (
+        strategy.compile(program.step),
+        strategy.abstract_state(program.state),
+        strategy.abstract_batch(program.batch),
+    )

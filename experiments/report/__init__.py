@@ -2,6 +2,6 @@
 
 from experiments.report.page import write_page
 from experiments.report.summary import sentences
-from experiments.report.terminal import print_choices, print_plan, print_record, print_table
+from experiments.report.terminal import print_plan, print_record, print_rows, print_table
 
-__all__ = ["print_choices", "print_plan", "print_record", "print_table", "sentences", "write_page"]
+__all__ = ["print_plan", "print_record", "print_rows", "print_table", "sentences", "write_page"]

@@ -4,8 +4,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.config import parse_as
-from experiments.run import concluded
+from experiments.cli import parse_options, run_command
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ class ReportConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the page; the exit codes are those of `experiments.run`."""
-    return concluded(lambda console: _build(parse_as(ReportConfig, "experiments.report", arguments), console))
+    return run_command(lambda console: _build(parse_options(ReportConfig, "experiments.report", arguments), console))
 
 
 def _build(config: ReportConfig, console: "Console") -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.records import Record
-from experiments.report.checked import Picture, by_place, entries, label, names, png, share, text, whole_numbers
+from experiments.report.sanitize import Picture, by_place, entries, label, names, png, share, text, whole_numbers
 from experiments.report.section import Axis, Figure
 
 LARGEST = 40  # classes of a matrix

@@ -11,12 +11,12 @@ from etils import epath
 
 from experiments import records
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label
+from experiments.records.published import PUBLISHED
 from experiments.report.section import Section, Shown, hue
 from experiments.report.sections import SECTIONS
 from experiments.report.summary import sentences
-from experiments.report.wording import accelerator_label
 
-PUBLISHED = Path(__file__).parent.parent / "published"
 # Told apart by those who do not see all colours: Okabe and Ito 2008, Color Universal Design.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#7f7f7f")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.metrics import METRICS
 from experiments.records import Record
-from experiments.report.checked import Picture
-from experiments.report.wording import accelerator_label, case_label
+from experiments.records.formatting import accelerator_label, case_label
+from experiments.records.metrics import METRICS
+from experiments.report.sanitize import Picture
 
 MOST_LINES = 24  # in a figure: more are not told apart
 MOST_POINTS = 1_000  # of a line

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from experiments import findings
-from experiments.findings.comparison import Standing, side_by_side
+from experiments import analysis
+from experiments.analysis.comparison import Standing, side_by_side
 from experiments.records import Record
-from experiments.report.wording import accelerator_label, case_label, readable
+from experiments.records.formatting import accelerator_label, case_label, readable
 
 MOST = 4  # training runs, and comparisons, that are told one by one
 
@@ -20,7 +20,7 @@ def sentences(records: Sequence[Record]) -> list[str]:
     trained = [record for record in own if record.status == "ok" and record.study in ("train", "first_cnn")]
     told = [_trained(record) for record in trained[-MOST:]]
     told += [_standing(group) for group in side_by_side([r for r in own if r.study in ("train", "first_cnn")])[-MOST:]]
-    told += [line for study in ("width_sweep", "parity") for line in _plain(findings.conclusion(study, own))]
+    told += [line for study in ("width_sweep", "parity") for line in _plain(analysis.conclusion(study, own))]
     return [*told, *_counts(own)]
 
 

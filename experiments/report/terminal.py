@@ -1,16 +1,15 @@
 """Tables on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import rich.box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.metrics import METRICS
 from experiments.records import Record
-from experiments.report.wording import accelerator_label, case_label, readable, remarks
+from experiments.records.formatting import accelerator_label, case_label, readable, remarks
+from experiments.records.metrics import METRICS
 
 NAME_WIDTH = 34  # of a table's first column, at least; longer names are folded
 
@@ -78,7 +77,7 @@ def _below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
     yield from (f"note: {remark}" for remark in dict.fromkeys(remark for record in records for remark in remarks(record)))
 
 
-def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_predictions(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """What a network sees in a picture: a percentage, a class and perhaps a box a row."""
     console.print(f"\n{title}", markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None)
@@ -89,40 +88,29 @@ def print_seen(console: Console, title: str, headings: tuple[str, ...], rows: Se
     console.print(table if rows else "  nothing")
 
 
-def print_plan(console: Console, rows: Sequence[tuple[str, Any, bool, float | None]]) -> None:
-    """What would be measured: study, case, whether it is there already, the seconds it may take (None where nobody knows)."""
+def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | None]]) -> None:
+    """The cases of a run.
+
+    Args:
+      console: to print on.
+      rows: study, case, whether it is measured already, and the seconds it may take, or None.
+    """
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("study", "case", "seconds"):
         table.add_column(heading, justify="right" if heading == "seconds" else "left")
-    for study, case, there, seconds in rows:
-        cell = "measured" if there else "?" if seconds is None else f"{seconds:.1f}"
-        table.add_row(study, escape("-".join(case.parts)), cell)
+    for study, case, measured, seconds in rows:
+        cell = "measured" if measured else "?" if seconds is None else f"{seconds:.1f}"
+        table.add_row(study, escape(case), cell)
     console.print(table)
-    missing = [seconds for _, _, there, seconds in rows if not there]
+    missing = [seconds for _, _, measured, seconds in rows if not measured]
     known = [seconds for seconds in missing if seconds is not None]
     about = f"about {sum(known):,.0f} s" if known else "no record yet says how long" if missing else "nothing"
     unknown = f", {len(missing) - len(known)} of unknown length" if known and len(known) < len(missing) else ""
     console.print(f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False)
 
 
-def print_choices(console: Console) -> None:
-    """What the command line can choose from."""
-    from experiments.studies import STUDIES
-    from jaxcnn.data import DATASETS
-    from jaxcnn.data.augment import AUGMENTATIONS
-    from jaxcnn.models import MODELS
-    from jaxcnn.parallel import STRATEGIES
-    from jaxcnn.training import PRECISIONS
-
-    _print_table(console, "studies", ("study", "question"), [(name, study.about) for name, study in STUDIES.items()])
-    models = [(name, "×".join(map(str, row.input_shape)), f"{row.parameters:,}", row.source) for name, row in MODELS.items()]
-    _print_table(console, "models", ("model", "input", "parameters", "source"), models)
-    _print_table(console, "data sets", ("dataset", "what"), [(name, row.about) for name, row in DATASETS.items()])
-    _print_table(console, "strategies", ("strategy", "what"), [(name, kind.about) for name, kind in STRATEGIES.items()])
-    console.print(f"precisions: {', '.join(PRECISIONS)}; augmentations: {', '.join(AUGMENTATIONS)}")
-
-
-def _print_table(console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def print_rows(console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """A plain table with a title."""
     table = Table(*headings, title=title, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row))

@@ -1,6 +1,7 @@
 """The studies: one file each, a question and how it is answered."""
 
-from experiments.findings.batch_limit import ANSWERS
+from experiments.analysis import batch_limit
+from experiments.harness.study import Study
 from experiments.studies import (
     at_once,
     batch_sweep,
@@ -21,88 +22,119 @@ from experiments.studies import (
     train,
     width_sweep,
 )
-from experiments.studies.study import Study
 
 STUDIES: dict[str, Study] = {
-    "train": Study("how fast and how well does this accelerator train this CNN?", train.cases, train.measure),
-    "kernels": Study(
-        "how fast are the operations that a CNN is made of, and what bounds them?",
-        kernels.cases,
-        kernels.measure,
-        kernels.COLUMNS,
+    "train": Study(
+        about="how fast and how well does this accelerator train this CNN?",
+        cases=train.cases,
+        measure=train.measure,
     ),
-    "detection": Study("can the detector learn a handful of pictures by heart?", detection.cases, detection.measure),
+    "kernels": Study(
+        about="how fast are the operations that a CNN is made of, and what bounds them?",
+        cases=kernels.cases,
+        measure=kernels.measure,
+        columns=kernels.COLUMNS,
+        has_figures_of_merit=kernels.has_figures_of_merit,
+    ),
+    "detection": Study(
+        about="can the detector learn a handful of images by heart?",
+        cases=detection.cases,
+        measure=detection.measure,
+    ),
     "batch_sweep": Study(
-        "how large a batch fits, how fast is it, and did the compiler's plan say so?",
-        batch_sweep.cases,
-        batch_sweep.measure,
-        batch_sweep.COLUMNS,
+        about="how large a batch fits, how fast is it, and did the compiler's plan predict it?",
+        cases=batch_sweep.cases,
+        measure=batch_sweep.measure,
+        columns=batch_sweep.COLUMNS,
         isolated=True,
-        following=batch_sweep.following,
-        answers=ANSWERS,
+        next_cases=batch_sweep.next_cases,
+        answers=batch_limit.ANSWERS,
     ),
     "width_sweep": Study(
-        "from which size of network on does the accelerator win?", width_sweep.cases, width_sweep.measure, width_sweep.COLUMNS
+        about="from which size of network on does the accelerator win?",
+        cases=width_sweep.cases,
+        measure=width_sweep.measure,
+        columns=width_sweep.COLUMNS,
     ),
     "scaling": Study(
-        "how much faster are several devices than one?",
-        scaling.cases,
-        scaling.measure,
-        scaling.COLUMNS,
+        about="how much faster are several devices than one?",
+        cases=scaling.cases,
+        measure=scaling.measure,
+        columns=scaling.COLUMNS,
     ),
     "strategies": Study(
-        "do all strategies come to the same, and what does each cost?", strategies.cases, strategies.measure, strategies.COLUMNS
+        about="do all strategies give the same results, and what does each cost?",
+        cases=strategies.cases,
+        measure=strategies.measure,
+        columns=strategies.COLUMNS,
     ),
     "at_once": Study(
-        "are many networks trained at once sooner done than one by one, and the same?",
-        at_once.cases,
-        at_once.measure,
-        at_once.COLUMNS,
+        about="how much sooner are many networks trained at once than one by one, and are they equal?",
+        cases=at_once.cases,
+        measure=at_once.measure,
+        columns=at_once.COLUMNS,
     ),
     "precision": Study(
-        "what do lower precisions gain, and what do they cost?",
-        precision.cases,
-        precision.measure,
-        precision.COLUMNS,
+        about="what do lower precisions gain, and what do they cost?",
+        cases=precision.cases,
+        measure=precision.measure,
+        columns=precision.COLUMNS,
     ),
-    "parity": Study("is it the same training on every platform?", parity.cases, parity.measure, parity.COLUMNS),
-    "dispatch": Study("does our training loop cost more than a bare compiled step?", train.cases, dispatch.measure),
+    "parity": Study(
+        about="does training give the same network on every platform?",
+        cases=parity.cases,
+        measure=parity.measure,
+        columns=parity.COLUMNS,
+    ),
+    "dispatch": Study(
+        about="does our training loop cost more than a bare compiled step?",
+        cases=train.cases,
+        measure=dispatch.measure,
+    ),
     "inference": Study(
-        "how long does a trained network take to answer, in how many bits, and at what accuracy?",
-        inference.cases,
-        inference.measure,
-        inference.COLUMNS,
+        about="how long does inference take, in how many bits, and at what accuracy?",
+        cases=inference.cases,
+        measure=inference.measure,
+        columns=inference.COLUMNS,
     ),
     "search": Study(
-        "which classic model or small network reads handwritten digits best, and how long does each take to train?",
-        search.cases,
-        search.measure,
-        search.COLUMNS,
+        about="which classic model or small network classifies digits best, and how long does each "
+        "take to train?",
+        cases=search.cases,
+        measure=search.measure,
+        columns=search.COLUMNS,
     ),
     "descent": Study(
-        "which way do full-batch, mini-batch and single-sample descent take, and what does a step of each cost?",
-        descent.cases,
-        descent.measure,
-        descent.COLUMNS,
+        about="which path do full-batch, mini-batch and single-sample descent take, and what does a "
+        "step of each cost?",
+        cases=descent.cases,
+        measure=descent.measure,
+        columns=descent.COLUMNS,
     ),
-    "isa": Study("what is the processor's instruction set worth?", isa.cases, isa.measure, isa.COLUMNS),
+    "isa": Study(
+        about="what is the processor's instruction set worth?",
+        cases=isa.cases,
+        measure=isa.measure,
+        columns=isa.COLUMNS,
+    ),
     "first_cnn": Study(
-        "five epochs of a first CNN: how long on the processor, how long on the accelerator?",
-        first_cnn.cases,
-        first_cnn.measure,
-        first_cnn.COLUMNS,
+        about="five epochs of a first CNN: how long on the CPU, how long on the accelerator?",
+        cases=first_cnn.cases,
+        measure=first_cnn.measure,
+        columns=first_cnn.COLUMNS,
+        has_figures_of_merit=first_cnn.runs_here,
     ),
     "preflight": Study(
-        "does it compile, fit and pay on accelerators that are not here?",
-        preflight.cases,
-        preflight.measure,
-        preflight.COLUMNS,
+        about="does it compile, fit and pay on accelerators that are not attached?",
+        cases=preflight.cases,
+        measure=preflight.measure,
+        columns=preflight.COLUMNS,
         answers=preflight.ANSWERS,
     ),
     "peers": Study(
-        "how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",
-        peers.cases,
-        peers.measure,
-        peers.COLUMNS,
+        about="how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",
+        cases=peers.cases,
+        measure=peers.measure,
+        columns=peers.COLUMNS,
     ),
 }

@@ -6,16 +6,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import alike
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import model_flops
 from experiments.measure.memory import planned
 from experiments.measure.timing import Timing, compare, compiled, interleaved
-from experiments.opened import Opened, open_run
 from experiments.studies import train
-from experiments.studies.members import Member, members
 from experiments.studies.strategies import NO_SPEEDS
-from experiments.studies.study import Case, Context, Measured
+from experiments.workloads import equivalence
+from experiments.workloads.ensembles import Member, members
+from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import models, training
 from jaxcnn.backend import Backend
 from jaxcnn.data import as_arrays
@@ -46,7 +46,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     if config.init_from:
         raise InputError("--init-from: the members of an ensemble start from weights of their own; leave it out")
-    config = config.filled_in({"epochs": 1} if config.preset == "quick" else {})
+    config = config.with_defaults({"epochs": 1} if config.preset == "quick" else {})
     (base,) = train.cases(config.replace(strategy="jit"), backend)
     return [_case(base, kind, count) for kind, count in CASES[config.preset]]
 
@@ -77,21 +77,21 @@ class _Programs:
         return [self.single(state, data, np.int32(steps)) for state, data in zip(self.states, self.each, strict=True)]
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Trains the members both ways, compares them, and times both in turn."""
     config, kind, count = case.config, case.settings["kind"], case.settings["members"]
-    opened = open_run(config, context.backend)
-    steps = steps_of(config, opened)
-    found = members(kind, count, config, opened, steps)
-    images = _images(opened)
-    programs = _compiled(opened, found, images, context.backend, steps)
+    setup = build_setup(config, context.backend)
+    steps = steps_of(config, setup)
+    found = members(kind, count, config, setup, steps)
+    images = _images(setup)
+    programs = _compiled(setup, found, images, context.backend, steps)
     compared = programs.at_once(min(steps, STEPS))
     metrics = _agreement(programs, compared, min(steps, STEPS)) | {"steps": steps}
     state, trained = compared if steps <= STEPS else programs.at_once(steps)
     losses = np.asarray(trained["loss"] / trained["count"])[:, -1].tolist()
-    right, ensemble = _accuracies(programs, opened, state, found, images["label"], config.batch_size)
-    metrics |= _quality(kind, found, right, ensemble) | _facts(programs, opened, config, count)
-    samples, remarks = {}, alike.remark(metrics)
+    right, ensemble = _accuracies(programs, setup, state, found, images["label"], config.batch_size)
+    metrics |= _quality(kind, found, right, ensemble) | _facts(programs, setup, config, count)
+    samples, remarks = {}, equivalence.remark(metrics)
     if context.backend.simulated:
         remarks.append(NO_SPEEDS)
     else:
@@ -102,33 +102,33 @@ def measure(case: Case, context: Context) -> Measured:
         for member, loss, accuracy in zip(found, losses, right, strict=True)
     ]
     devices = len(programs.over.devices)
-    return Measured(metrics, samples, provenance={"strategy_devices": devices, "members": told, "remarks": remarks})
+    return CaseResult(metrics, samples, provenance={"strategy_devices": devices, "members": told, "remarks": remarks})
 
 
-def steps_of(config: RunConfig, opened: Opened) -> int:
+def steps_of(config: RunConfig, setup: TrainingSetup) -> int:
     """Of each member: the recipe's first stage, in the quick preset its beginning."""
-    whole = opened.plan.epochs * opened.plan.steps_per_epoch
+    whole = setup.fit_config.epochs * setup.fit_config.steps_per_epoch
     return min(whole, STEPS) if config.preset == "quick" else whole
 
 
-def _images(opened: Opened) -> dict[str, np.ndarray]:
+def _images(setup: TrainingSetup) -> dict[str, np.ndarray]:
     """The training images, after them those held out."""
-    parts = [as_arrays(split, opened.inputs.stored_shape) for split in (opened.splits.train, opened.splits.validation)]
+    parts = [as_arrays(split, setup.preprocessing.stored_shape) for split in (setup.splits.train, setup.splits.validation)]
     return {
         "image": np.concatenate([part.images for part in parts]),
         "label": np.concatenate([part.labels for part in parts]),
     }
 
 
-def _compiled(opened: Opened, found: list[Member], images: dict[str, np.ndarray], backend: Backend, steps: int) -> _Programs:
+def _compiled(setup: TrainingSetup, found: list[Member], images: dict[str, np.ndarray], backend: Backend, steps: int) -> _Programs:
     over, device = Members(len(found), backend.devices), backend.devices[0]
-    run = training.many_train_steps(opened.step, ScheduledFeed(steps))
+    run = training.multi_step(setup.step, ScheduledFeed(steps))
     data = over.place_data(images | {"rows": np.stack([member.rows for member in found])}, _OWN)
     shared = jax.device_put(images, device)
     each = [shared | {"rows": jax.device_put(member.rows, device)} for member in found]
     state, states = over.place([member.state for member in found]), [jax.device_put(m.state, device) for m in found]
     together = compiled(over.compile(run, (0, _OWN, None)), state, data, np.int32(1))
-    alone = jax.jit(run, compiler_options=opened.strategy.options or None)
+    alone = jax.jit(run, compiler_options=setup.strategy.options or None)
     single = compiled(alone, states[0], each[0], np.int32(1))
     return _Programs(over, together.executable, single.executable, state, states, data, each, together.metrics)
 
@@ -139,15 +139,15 @@ def _agreement(programs: _Programs, at_once: Any, steps: int) -> dict[str, float
     singles = jax.device_get(programs.one_by_one(steps))
     losses = np.asarray(together["loss"])[:, :steps]
     return {
-        "largest_parameter_difference": alike.largest_difference(
+        "largest_parameter_difference": equivalence.largest_difference(
             programs.over.fetch(state.params), [single.params for single, _ in singles]
         ),
-        "largest_loss_difference": alike.largest_difference(losses, np.stack([each["loss"][:steps] for _, each in singles])),
+        "largest_loss_difference": equivalence.largest_difference(losses, np.stack([each["loss"][:steps] for _, each in singles])),
     }
 
 
 def _accuracies(
-    programs: _Programs, opened: Opened, state: Any, found: list[Member], labels: np.ndarray, batch_size: int
+    programs: _Programs, setup: TrainingSetup, state: Any, found: list[Member], labels: np.ndarray, batch_size: int
 ) -> tuple[list[float], float]:
     """Of each member on what it was not trained on, and of the mean of their probabilities (for what they share)."""
     rows = np.stack([member.held_out for member in found])
@@ -155,7 +155,7 @@ def _accuracies(
     filled_up = np.concatenate([rows, np.repeat(rows[:, -1:], short, axis=1)], axis=1)
 
     def probabilities(state, data, rows):
-        logits = opened.step.evaluation.outputs(state, data["image"][rows])
+        logits = setup.step.evaluation.outputs(state, data["image"][rows])
         return jax.nn.softmax(training.class_logits(logits[0] if isinstance(logits, tuple) else logits))
 
     program = programs.over.compile(probabilities, (0, _OWN, 0))
@@ -175,17 +175,17 @@ def _quality(kind: str, found: list[Member], right: list[float], ensemble: float
     return metrics
 
 
-def _facts(programs: _Programs, opened: Opened, config: RunConfig, count: int) -> dict[str, float]:
+def _facts(programs: _Programs, setup: TrainingSetup, config: RunConfig, count: int) -> dict[str, float]:
     """Of a step of all members."""
-    shape = opened.inputs.stored_shape
+    shape = setup.preprocessing.stored_shape
     batch = {
         "image": jax.ShapeDtypeStruct((config.batch_size, *shape), np.uint8),
         "label": jax.ShapeDtypeStruct((config.batch_size,), np.int32),
     }
     plan = planned(programs.together)
     return {
-        "flops_per_step": count * model_flops(opened.step, opened.state, batch),
-        "parameters": count * models.count_parameters(opened.model),
+        "flops_per_step": count * model_flops(setup.step, setup.state, batch),
+        "parameters": count * models.count_parameters(setup.model),
         **({"memory_planned": plan.total} if plan else {}),
     }
 

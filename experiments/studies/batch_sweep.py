@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import jax
 
-from experiments import steps
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context, with_strategy
 from experiments.measure.limits import room
 from experiments.measure.memory import MemoryPlan, is_out_of_memory, observed_peak, planned
 from experiments.records import Record
-from experiments.report.wording import readable
-from experiments.studies.study import Case, Context, EndedBadly, Measured, placed
-from jaxcnn import models
+from experiments.records.formatting import readable
+from experiments.workloads import synthetic_step
+from jaxcnn import models, parallel
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -48,19 +48,19 @@ PRESETS = {"quick": Preset(32, 2, 1 / 2, 0.2), "full": Preset(1, 17, 1 / 8, 1.0)
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """The first; `following` gives the others.
+    """The first; `next_cases` gives the others.
 
     Raises:
-      InputError: a network that finds objects; else as of `placed`.
+      InputError: a network that finds objects; else as of `with_strategy`.
     """
     row = models.spec(config.model)
     if row.detects:
         raise InputError(f"model {config.model!r} finds objects: the sweep is over networks that classify pictures")
-    first = math.lcm(PRESETS[config.preset].first, 1 if config.strategy == "jit" else len(backend.devices))
+    first = math.lcm(PRESETS[config.preset].first, parallel.device_count(config.strategy, len(backend.devices)))
     recipe = row.recipe
     filled = {"batch_size": first, "image_size": max(row.input_shape[:2])}
     filled |= {"optimizer": recipe.optimizer, "learning_rate": recipe.learning_rate}
-    return [_case(placed(config.filled_in(filled), backend))]
+    return [_case(with_strategy(config.with_defaults(filled), backend))]
 
 
 def _case(config: RunConfig) -> Case:
@@ -69,7 +69,7 @@ def _case(config: RunConfig) -> Case:
     return Case(config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}"))
 
 
-def following(cases: Sequence[Case], records: Sequence[Record]) -> list[Case]:
+def next_cases(cases: Sequence[Case], records: Sequence[Record]) -> list[Case]:
     """The next batch, if there is one to try; see `next_batch`."""
     config = cases[0].config
     outcomes = {case.config.batch_size: record.status for case, record in zip(cases, records, strict=True)}
@@ -102,31 +102,31 @@ def next_batch(outcomes: Mapping[int, str], first: int, preset: Preset) -> int |
     return middle if fits < middle and too_large - fits > preset.resolution * fits else None
 
 
-def measure(case: Case, context: Context) -> Measured:
-    """Times the train step at one batch.
+def measure(case: Case, context: Context) -> CaseResult:
+    """Times the train step at one batch size.
 
-    Raises:
-      EndedBadly: it does not fit; says what was planned and what there was.
+    A batch that does not fit has the status ``out_of_memory`` and the planned memory.
     """
     config = case.config
     before, _ = observed_peak(context.backend.devices)
-    program = steps.build(config, context.backend)
-    used, plan = program.strategy.devices, planned(program.executable)
+    step = synthetic_step.build(config, context.backend)
+    used, plan = step.strategy.devices, planned(step.program.executable)
     known, limited = _memory(plan, used[0], config.memory_limit)
-    told = {"strategy_devices": len(used), "compiler_options": program.strategy.options}
+    told = {"strategy_devices": len(used), "compiler_options": step.strategy.options}
     if not limited and known.get("memory_planned", 0) > known["memory_limit"] - known["memory_held"]:
-        raise EndedBadly("out_of_memory", f"not tried: {_asked(known)}", Measured(known, provenance=told))
+        message = f"not tried: {_asked(known)}"
+        return CaseResult(known, provenance=told, status="out_of_memory", message=message)
     try:
-        metrics, timing = steps.time_step(program, budget=PRESETS[config.preset].budget)
+        metrics, timing = synthetic_step.time_step(step, budget=PRESETS[config.preset].budget)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         message = f"{type(error).__name__}: {str(error).splitlines()[0]} ({_asked(known)})"
-        raise EndedBadly("out_of_memory", message, Measured(known, provenance=told)) from error
+        return CaseResult(known, provenance=told, status="out_of_memory", message=message)
     peak, source = observed_peak(used)
     grown = {"memory_peak": peak} if peak and peak != before else {}  # that of a larger batch before says nothing of this one
     told |= {"noise": timing.noise.verdict, "calls_per_sample": timing.calls_per_sample, "memory_peak_source": source}
-    return Measured(metrics | known | grown, {"step_time": list(timing.samples)}, provenance=told)
+    return CaseResult(metrics | known | grown, {"step_time": list(timing.samples)}, provenance=told)
 
 
 def _memory(plan: MemoryPlan | None, device: jax.Device, asked: int | None) -> tuple[dict[str, float], bool]:

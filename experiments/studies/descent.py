@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.timing import compiled, timed
-from experiments.studies.study import Case, Context, Measured
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -33,7 +33,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     mini = config.batch_size or MINI_BATCH
     if mini > EXAMPLES:
         raise InputError(f"--batch-size={mini}: descent has {EXAMPLES} examples; choose a mini-batch of at most that many")
-    config = config.filled_in({"learning_rate": RATE, "epochs": EPOCHS[config.preset]})
+    config = config.with_defaults({"learning_rate": RATE, "epochs": EPOCHS[config.preset]})
     return [_case(config, way, size) for way, size in {"full batch": EXAMPLES, "mini-batch": mini, "single sample": 1}.items()]
 
 
@@ -43,7 +43,7 @@ def _case(config: RunConfig, way: str, batch_size: int) -> Case:
     return Case(config.replace(batch_size=batch_size), settings, ("logistic", "breast_cancer", way))
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """The path, what it cost, and the map around it."""
     config, device = case.config, context.backend.devices[0]
     x, y = examples()
@@ -55,7 +55,7 @@ def measure(case: Case, context: Context) -> Measured:
     heights = np.asarray(jax.jit(costs)(jax.device_put(path, device), *operands[:2]))
     step_time = timing.median / steps
     least = least_cost(x, y)
-    return Measured(
+    return CaseResult(
         metrics={
             "step_time": step_time,
             "step_time_low": timing.interval[0] / steps,

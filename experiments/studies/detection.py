@@ -12,9 +12,9 @@ from etils import epath
 from PIL import Image
 
 from experiments.config import RunConfig
-from experiments.inputs import Inputs
+from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.measure.flops import model_flops
-from experiments.studies.study import Case, Context, Measured, training_case
+from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -32,39 +32,39 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         "batch_size": 4, "epochs": 300, "image_size": 128, "optimizer": "adam", "learning_rate": 2e-4, "schedule": "cosine",
         "weight_decay": 0.0, "moving_average": 0.0, "normalise": "unit",
     }  # fmt: skip
-    config = config.filled_in(defaults)
+    config = config.with_defaults(defaults)
     if config.image_size % 32:
         raise InputError(f"--image-size={config.image_size}: the detector needs a multiple of 32")
     config = config.replace(dataset=f"synthetic:{config.batch_size}", resize=config.image_size)
     return [training_case(config, backend)]
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Trains on one batch, `epochs` times over, and looks at what is found in it."""
     began, config = time.perf_counter(), case.config
     classes = tuple(detection.SHAPES)
-    inputs = Inputs(config.image_size, config.image_size, 3, classes)
+    preprocessing = Preprocessing(config.image_size, config.image_size, 3, classes)
     batch = detection.synthetic_pictures(config.batch_size, config.image_size, len(classes), config.seed)
-    model = models.build(config.model, num_classes=len(classes), input_shape=inputs.network_shape, seed=config.seed)
+    model = models.build(config.model, num_classes=len(classes), input_shape=preprocessing.network_shape, seed=config.seed)
     optimizer = training.optimizer(
         config.optimizer, config.learning_rate, config.schedule, steps=config.epochs, steps_per_epoch=1
     )
     state, step = training.create(
-        model, optimizer, seed=config.seed, precision=config.precision, prepare=inputs.prepare(), sums=detection.region_sums,
-        decay=config.weight_decay, moving_average=config.moving_average,
+        model, optimizer, seed=config.seed, precision=config.precision, preprocess=preprocessing.make_preprocess(), objective=detection.region_objective,
+        weight_decay=config.weight_decay, ema_decay=config.moving_average,
     )  # fmt: skip
     strategy = parallel.strategy(config.strategy, context.backend.devices)
     flops = model_flops(step, state, batch)
     state, losses, times = _train(strategy, step, state, batch, config.epochs, context)
     found = _found(step, state, batch)
-    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": inputs.to_json()})
+    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": preprocessing.to_json()})
     checkpoints.delete()
     checkpoints.save(state, None, training.History())
     checkpoints.close()
     path = _save_pictures(context.scratch / PICTURES, batch, found, classes)
     context.console.print(f"boxes     {path}", highlight=False, soft_wrap=True)
     step_time = float(np.median(times[1:]))
-    return Measured(
+    return CaseResult(
         metrics=_scores(found, batch)
         | {
             "training_loss": losses[-1],

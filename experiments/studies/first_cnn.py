@@ -6,16 +6,20 @@ the machine: JAX keeps to one a process, so the second has a process of its own.
 
 import dataclasses
 
-from experiments import provenance
 from experiments.config import RunConfig
-from experiments.isolated import measure_apart
+from experiments.harness.isolation import measure_isolated
+from experiments.harness.study import Case, CaseResult, Context
+from experiments.records import provenance
 from experiments.studies import train
-from experiments.studies.study import Case, Context, EndedBadly, Measured
 from jaxcnn import data
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 COLUMNS = ("training_time", "compile_time", "cache_load_time", "total_time", "step_time", "images_per_second", "test_accuracy")
+NO_ACCELERATOR = (
+    "there is no accelerator here; the same command on a machine with one, or --device=gpu, adds its row "
+    "to these results"
+)
 MODEL, EPOCHS, BATCH_SIZE = "mnist_cnn", 5, 32  # Keras's batch unless told otherwise
 
 
@@ -26,7 +30,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: as of `train.cases`.
     """
     config = with_mnist(config).replace(model=MODEL, strategy="jit")
-    config = config.filled_in({"epochs": EPOCHS, "batch_size": BATCH_SIZE, "augment": "none"})
+    config = config.with_defaults({"epochs": EPOCHS, "batch_size": BATCH_SIZE, "augment": "none"})
     (here,) = train.cases(config, backend)
     both = config.device == "auto" and backend.platform != "cpu"
     return [_on(backend.platform, config.device, here), *([_on("cpu", "cpu", here)] if both else [])]
@@ -48,23 +52,29 @@ def with_mnist(config: RunConfig) -> RunConfig:
     return config.replace(dataset="mnist")
 
 
-def measure(case: Case, context: Context) -> Measured:
-    """Trains here, or in a process of its own where the case is another platform's."""
-    platform = case.parts[-1]
-    if platform == context.backend.platform:
-        return _trained(case, context)
-    status, message, measured = measure_apart("first_cnn", case, context)
-    if status != "ok":
-        raise EndedBadly(status, f"on the {platform}: {message}", measured)
-    # figures of merit were added there, by what that platform is; without its FLOPs none of this one's are
-    metrics = {name: value for name, value in measured.metrics.items() if name != "flops_per_step"}
-    return dataclasses.replace(measured, metrics=metrics)
+def runs_here(case: Case, backend: Backend) -> bool:
+    """Whether the case runs on this process's platform; its figures of merit are of that platform."""
+    return _platform(case) == backend.platform
 
 
-def _trained(case: Case, context: Context) -> Measured:
-    measured = train.measure(case, context)
-    missing = context.backend.platform == "cpu" and case.config.device == "auto"
-    how = "there is no accelerator here; the same command on a machine with one, or --device=gpu, adds its row to these results"
-    remarks = [*measured.provenance.get("remarks", []), *([how] if missing else [])]
-    told = provenance.describe(context.backend) | measured.provenance | {"remarks": remarks}
-    return dataclasses.replace(measured, provenance=told)
+def _platform(case: Case) -> str:
+    return case.parts[-1]
+
+
+def measure(case: Case, context: Context) -> CaseResult:
+    """Trains here, or in a process of its own if the case is for another platform."""
+    if runs_here(case, context.backend):
+        return _train(case, context)
+    result = measure_isolated(case, context)
+    if result.status == "ok":
+        return result
+    return dataclasses.replace(result, message=f"on the {_platform(case)}: {result.message}")
+
+
+def _train(case: Case, context: Context) -> CaseResult:
+    result = train.measure(case, context)
+    remarks = result.provenance.get("remarks", [])
+    if context.backend.platform == "cpu" and case.config.device == "auto":
+        remarks = [*remarks, NO_ACCELERATOR]
+    origin = provenance.describe(context.backend) | result.provenance | {"remarks": remarks}
+    return dataclasses.replace(result, provenance=origin)

@@ -1,6 +1,6 @@
 """A trained network answers: how long does an answer take, how many a second, in how many bits, and at what accuracy?
 
-System C11's figure, answers a second under a limit of latency, is `experiments.findings.latency.served_within` of these records.
+System C11's figure, answers a second under a limit of latency, is `experiments.analysis.latency.served_within` of these records.
 """
 
 import functools
@@ -15,15 +15,15 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
+from experiments.analysis.latency import percentiles
 from experiments.config import RunConfig
-from experiments.findings.latency import percentiles
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import bytes_once, model_flops
 from experiments.measure.memory import planned
 from experiments.measure.noise import noise
 from experiments.measure.timing import Compiled, compiled, timed
 from experiments.studies import train
-from experiments.studies.study import Case, Context, Measured
-from experiments.trained import Trained, as_stored, first_device, trained
+from experiments.workloads.trained_model import TrainedModel, as_stored, first_device, load_or_train
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.parallel.options import compiler_options
@@ -50,7 +50,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     Raises:
       InputError: as in the study `train`.
     """
-    asked = config.replace(batch_size=None, strategy="jit", precision="float32").filled_in({"epochs": EPOCHS[config.preset]})
+    asked = config.replace(batch_size=None, strategy="jit", precision="float32").with_defaults({"epochs": EPOCHS[config.preset]})
     (training,) = train.cases(asked, first_device(backend))
     filled = training.config.replace(image_size=config.image_size) if config.init_from else training.config
     told = {"model": config.model, "dataset": config.dataset}
@@ -93,13 +93,13 @@ class Answering:
     layers: tuple[str, ...]
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Latency and throughput of one batch size in one precision, on the first of the devices."""
     batch, precision, config = case.settings["batch_size"], case.settings["precision"], case.config
     one = first_device(context.backend)
-    device, network = one.devices[0], trained(config, one)
+    device, network = one.devices[0], load_or_train(config, one)
     answering = answering_in(precision, config, one)
-    images, _ = as_stored(network.test, np.arange(batch) % len(network.test), network.inputs)
+    images, _ = as_stored(network.test, np.arange(batch) % len(network.test), network.preprocessing)
     placed = jax.device_put(images, device)
     program = _compiled(answering.predict, answering.state, placed)
     budget = BUDGETS[config.preset]
@@ -112,7 +112,7 @@ def measure(case: Case, context: Context) -> Measured:
         "parameters": models.count_parameters(network.model),
     }
     low, high = timing.interval
-    return Measured(
+    return CaseResult(
         metrics
         | {
             "images_per_second": batch / metrics["latency_p50"],
@@ -165,21 +165,21 @@ def latencies(
 @functools.lru_cache(maxsize=len(PRECISIONS))
 def answering_in(precision: str, config: RunConfig, backend: Backend) -> Answering:
     """The trained network of a configuration in one of `PRECISIONS`, tested; each is kept, as the batch sizes share it."""
-    network, dtype = trained(config, backend), PRECISIONS[precision]
-    prepare = network.inputs.prepare()
+    network, dtype = load_or_train(config, backend), PRECISIONS[precision]
+    preprocess = network.preprocessing.make_preprocess()
     model = network.model
     model.eval()
     if precision == "int8":
         rows = np.linspace(0, len(network.train) - 1, min(CALIBRATION, len(network.train))).astype(int)
-        model = quantize(model, prepare(jnp.asarray(as_stored(network.train, rows, network.inputs)[0]), None))
+        model = quantize(model, preprocess(jnp.asarray(as_stored(network.train, rows, network.preprocessing)[0]), None))
     graph, params, rest = nnx.split(model, nnx.Param, ...)
     params = jax.tree.map(lambda weights: weights.astype(dtype), nnx.to_pure_dict(params))
     state = jax.device_put((params, nnx.to_pure_dict(rest)), backend.devices[0])
 
     @jax.jit
     def predict(state, images):
-        answers = nnx.merge(graph, *state, copy=True)(prepare(images, None).astype(dtype))
-        return answers.astype(jnp.float32)
+        predictions = nnx.merge(graph, *state, copy=True)(preprocess(images, None).astype(dtype))
+        return predictions.astype(jnp.float32)
 
     accuracy = _tested(predict, state, network, backend.devices[0])
     return Answering(predict, state, accuracy, _bytes(model, params), quantized_layers(model))
@@ -189,16 +189,16 @@ def _compiled(predict: Callable[[Any, Array], Array], state: Any, images: Array)
     return compiled(predict, state, images, compiler_options=compiler_options(next(iter(images.devices())).platform))
 
 
-def _tested(predict: Callable[[Any, Array], Array], state: Any, network: Trained, device: jax.Device) -> float:
+def _tested(predict: Callable[[Any, Array], Array], state: Any, network: TrainedModel, device: jax.Device) -> float:
     """Share of right answers; the last batch is filled up with the last image, so that one program does."""
     right, count = 0, len(network.test)
-    blank = jax.device_put(np.zeros((TESTED, *network.inputs.stored_shape), np.uint8), device)
+    blank = jax.device_put(np.zeros((TESTED, *network.preprocessing.stored_shape), np.uint8), device)
     program = _compiled(predict, state, blank).executable
     for start in range(0, count, TESTED):
         rows = np.minimum(np.arange(start, start + TESTED), count - 1)
-        images, labels = as_stored(network.test, rows, network.inputs)
-        answers = np.argmax(program(state, jax.device_put(images, device)), -1)
-        right += int(np.sum((answers == labels)[: count - start]))
+        images, labels = as_stored(network.test, rows, network.preprocessing)
+        predictions = np.argmax(program(state, jax.device_put(images, device)), -1)
+        right += int(np.sum((predictions == labels)[: count - start]))
     return right / count
 
 

@@ -6,7 +6,6 @@ other libraries that XLA gives matrix products and convolutions to choose their 
 timed: the network's, as a user has it, and one without products, whose every loop XLA compiles.
 """
 
-import dataclasses
 import os
 import re
 from pathlib import Path
@@ -15,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import steps
 from experiments.config import RunConfig
-from experiments.isolated import measure_apart
+from experiments.harness.isolation import measure_isolated
+from experiments.harness.study import Case, CaseResult, Context, with_strategy
 from experiments.measure.timing import compiled, timed
-from experiments.studies.study import Case, Context, EndedBadly, Measured, placed
+from experiments.workloads import synthetic_step
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -58,7 +57,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     config = config if given else config.replace(model=QUICK_MODEL)
     row = models.spec(config.model)
     defaults = {"batch_size": 64, "image_size": max(row.input_shape[:2]), "optimizer": "adam", "learning_rate": 1e-3}
-    config = placed(config.filled_in(defaults).replace(strategy="jit"), backend)
+    config = with_strategy(config.with_defaults(defaults).replace(strategy="jit"), backend)
     return [_case(config, name) for name in (*found, *wide)]
 
 
@@ -85,36 +84,28 @@ def _cpu_flags() -> set[str]:
     return set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), []))
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Times both steps in a process whose XLA is limited."""
     flags = FLAGS[case.settings["instruction_set"]]
     if flags in os.environ.get("XLA_FLAGS", ""):
         return _timed(case, context)
-    limits = {
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
-    }
+    limits = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
     if native.instruction_set():
         limits[native.VARIABLE] = KERNELS[case.settings["instruction_set"]]
-    status, message, measured = measure_apart("isa", case, context, limits)
-    if status != "ok":
-        raise EndedBadly(status, message, measured)
-    # its FLOPs come last, so that figures of merit are made once, by the peak of the whole processor
-    return dataclasses.replace(measured, metrics=measured.metrics | {"flops_per_step": measured.provenance["flops"]})
+    return measure_isolated(case, context, limits)
 
 
-def _timed(case: Case, context: Context) -> Measured:
+def _timed(case: Case, context: Context) -> CaseResult:
     budget = BUDGETS[case.config.preset]
-    program = steps.build(case.config, context.backend)
-    losses = [float(program()["loss"]) / program.batch_size for _ in range(STEPS)]
-    metrics, timing = steps.time_step(program, budget=budget)
+    step = synthetic_step.build(case.config, context.backend)
+    losses = [float(step()["loss"]) / step.batch_size for _ in range(STEPS)]
+    metrics, timing = synthetic_step.time_step(step, budget=budget)
     loop_losses, loop = _timed_loop(context.backend.devices[0], budget, case.config.seed)
-    libraries = len(re.findall(rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", program.executable.as_text()))
-    flops = metrics.pop("flops_per_step")
-    return Measured(
+    libraries = len(re.findall(rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", step.program.executable.as_text()))
+    return CaseResult(
         metrics | {"training_loss": losses[-1], "loop_step_time": loop.median, "steps": STEPS},
         {"step_time": list(timing.samples), "loop_step_time": list(loop.samples), "loss": losses, "loop_loss": loop_losses},
         provenance={
-            "flops": flops,
             "xla_flags": os.environ["XLA_FLAGS"],
             "library_operations": libraries,
             "noise": timing.noise.verdict,

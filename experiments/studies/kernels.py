@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import kernels
+from experiments import microbenchmarks
 from experiments.config import RunConfig
-from experiments.kernels import Kernel, copies
-from experiments.kernels.kernel import PRECISIONS
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import bytes_once, model_flops
-from experiments.measure.peak import compiled_into
 from experiments.measure.timing import Comparison, Timing, compare, compiled, interleaved, timed
-from experiments.studies.study import Case, Context, Measured
+from experiments.microbenchmarks import Kernel, copies
+from experiments.microbenchmarks.kernel import PRECISIONS
+from experiments.microbenchmarks.peak import compiled_into
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -35,7 +35,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: an unknown preset or precision.
     """
     require_known("precision", config.precision, training.PRECISIONS)
-    return [_case(kernel, config) for kernel in kernels.cases(config.preset, backend.platform)]
+    return [_case(kernel, config) for kernel in microbenchmarks.cases(config.preset, backend.platform)]
 
 
 def _case(kernel: Kernel, config: RunConfig) -> Case:
@@ -44,34 +44,43 @@ def _case(kernel: Kernel, config: RunConfig) -> Case:
     return Case(config.replace(precision=kernel.dtype), settings | {"product_precision": kernel.precision}, (kernel.name,))
 
 
-def measure(case: Case, context: Context) -> Measured:
+def has_figures_of_merit(case: Case, backend: Backend) -> bool:
+    """False for copies between host and device, whose roofline is not the device's."""
+    return _kernel(case, backend).how not in ("copy_in", "copy_out")
+
+
+def _kernel(case: Case, backend: Backend) -> Kernel:
+    kernels = microbenchmarks.cases("full", backend.platform)
+    return next(kernel for kernel in kernels if kernel.name == case.settings["kernel"])
+
+
+def measure(case: Case, context: Context) -> CaseResult:
     """Times one kernel on the first of the devices."""
-    device = context.backend.devices[0]
-    kernel = next(k for k in kernels.cases("full", device.platform) if k.name == case.settings["kernel"])
+    kernel, device = _kernel(case, context.backend), context.backend.devices[0]
     return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
 
 
-def measure_kernel(kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]) -> Measured:
+def measure_kernel(kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]) -> CaseResult:
     """Times a kernel.
 
     Args:
-      kernel: one of `experiments.kernels.cases`.
+      kernel: one of `experiments.microbenchmarks.cases`.
       device: where it runs, or between which and the host the copy goes.
       budget: seconds of sampling.
 
     Returns:
       Metrics by the names of `METRICS`: times always, FLOPs and bytes and their rates where there are any. What they are worth
-      is `experiments.merits`' business; the roofline of a copy is not the device's, and its provenance says so.
+      is `experiments.harness.figures_of_merit`' business; the roofline of a copy is not the device's, and its provenance says so.
     """
     operands = kernel.make(np.random.default_rng(0))
     found = MEASURES[kernel.how](kernel, operands, device, budget)
     told = {"kernel": kernel.name, "group": kernel.group, "shape": kernel.shape, "dtype": kernel.dtype, "note": kernel.note}
     told |= {"precision": kernel.precision, "precision_means": PRECISIONS[kernel.precision], "lowering": kernel.lowering}
     told |= {"interpreted": kernel.lowering == "pallas, interpreted"}
-    return Measured(found.metrics, found.samples, provenance=told | found.provenance)
+    return CaseResult(found.metrics, found.samples, provenance=told | found.provenance)
 
 
-def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
+def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
     """A compiled function, its operands on the device."""
     args = jax.device_put(operands, device)
     options = compiler_options(device.platform) if kernel.lowering == "ours" else {}
@@ -85,20 +94,20 @@ def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, 
     return _measured(timing, metrics, {"compiler_options": options})
 
 
-def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
+def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
     return _copied(operands[0], functools.partial(kernel.function, operands[0], device), budget)
 
 
-def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
+def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
     return _copied(operands[0], functools.partial(kernel.function, jax.device_put(operands[0], device)), budget)
 
 
-def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> Measured:
+def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> CaseResult:
     timing = timed(call, budget=budget)
-    return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {"roofline": False})
+    return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {})
 
 
-def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> Measured:
+def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
     """NumPy on the host and, in turn with it, copy in, product on the device and copy out."""
     rows: list[dict[str, float]] = []
     samples: dict[str, list[float]] = {}
@@ -113,7 +122,7 @@ def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.De
     told = f"the copy to the device pays from {size} rows on" if size else f"the copy never pays, up to {rows[-1]['size']} rows"
     remarks = [f"square matrix product, NumPy against copy in, product and copy out: {told}"]
     metrics = {} if size is None else {"break_even_size": size}
-    return Measured(metrics, samples, provenance={"break_even": rows, "remarks": remarks})
+    return CaseResult(metrics, samples, provenance={"break_even": rows, "remarks": remarks})
 
 
 def _sides(function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: jax.Device) -> dict[str, Callable[[], Any]]:
@@ -125,7 +134,7 @@ def _sides(function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: j
     return {"host": lambda: pair[0] @ pair[1], "device": on_device}
 
 
-MEASURES: dict[str, Callable[..., Measured]] = {
+MEASURES: dict[str, Callable[..., CaseResult]] = {
     "call": _call,
     "into": _call,
     "copy_in": _copy_in,
@@ -172,6 +181,6 @@ def _error(kernel: Kernel, operands: tuple[np.ndarray, ...], result: Any) -> dic
     return {"largest_error": float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))}
 
 
-def _measured(timing: Timing, metrics: dict[str, float], told: dict[str, Any]) -> Measured:
+def _measured(timing: Timing, metrics: dict[str, float], told: dict[str, Any]) -> CaseResult:
     noise = {"noise": timing.noise.verdict, "warm_up_samples": len(timing.warm_up), "calls_per_sample": timing.calls_per_sample}
-    return Measured(metrics, {"call_time": list(timing.samples)}, provenance=noise | told)
+    return CaseResult(metrics, {"call_time": list(timing.samples)}, provenance=noise | told)

@@ -1,6 +1,6 @@
 """Is it the same training on every platform? What one platform says: its losses, its weights, and how far rounding drifts there.
 
-Records of two platforms are compared by `experiments.findings.drift.parities`.
+Records of two platforms are compared by `experiments.analysis.drift.parities`.
 """
 
 import dataclasses
@@ -12,22 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import curve
+from experiments.analysis.drift import apart
 from experiments.config import RunConfig
-from experiments.findings.drift import apart
-from experiments.opened import Opened, open_run
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.studies import train
 from experiments.studies.precision import product_bits
-from experiments.studies.study import Case, Context, Measured
+from experiments.workloads import loss_curve, pipelines
+from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.training.objective import Batch, Metrics
-from jaxcnn.training.step import WHOLE
+from jaxcnn.training.step import UNSHARDED
 
 PRODUCTS = {"quick": ("highest",), "full": ("highest", "default")}
 EPOCHS = 2  # of the quick preset
 PROJECTIONS = 4  # of each array of parameters
-TWINS = 4  # see `experiments.findings.drift`
+TWINS = 4  # see `experiments.analysis.drift`
 KEPT = {"float32": 23, "bfloat16": 7, "float16": 10}  # bits of the fraction
 COLUMNS = ("steps", "training_loss", "test_loss", "test_accuracy", "product_bits", "rounding_drift")
 ALONE = "run this on another platform too, into the same --results: the records are held against each other"
@@ -41,7 +41,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     Raises:
       InputError: as of `train.cases`.
     """
-    config = config.filled_in({"epochs": EPOCHS} if config.preset == "quick" else {})
+    config = config.with_defaults({"epochs": EPOCHS} if config.preset == "quick" else {})
     (base,) = train.cases(config, backend)
     return [_case(base, products) for products in PRODUCTS[config.preset]]
 
@@ -85,10 +85,10 @@ class Nudged:
     def evaluation(self) -> training.EvalStep:
         return self.step.evaluation
 
-    def __call__(self, state: Twin, batch: Batch, spread: training.Spread = WHOLE) -> tuple[Twin, Metrics]:
+    def __call__(self, state: Twin, batch: Batch, sharding: training.BatchSharding = UNSHARDED) -> tuple[Twin, Metrics]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), state.number), state.step)
         nudged = _moved(state.params, key, self.size)
-        after, metrics = self.step(state.replace(params=nudged), batch, spread)
+        after, metrics = self.step(state.replace(params=nudged), batch, sharding)
         params = jax.tree.map(lambda new, moved, old: new - (moved - old), after.params, nudged, state.params)
         return after.replace(params=params), metrics
 
@@ -103,15 +103,15 @@ def _moved(params: Any, key: jax.Array, size: float) -> Any:
     return structure.unflatten([leaf * (1 + size * sign) for leaf, sign in zip(leaves, signs, strict=True)])
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """The run, and its twins that are rounded otherwise."""
     config, products = case.config, case.settings["product_precision"]
     with jax.default_matmul_precision(products):
-        opened = open_run(config, context.backend)
+        setup = build_setup(config, context.backend)
         bits = min(product_bits(context.backend.devices[0]), KEPT[config.precision])
-        run = curve.follow(opened, curve.build(opened, config))
-        twins = [_twin(opened, each) for each in _twins(opened, config, 2.0**-bits)]
-    start, end = sketch(opened.state.params), sketch(opened.strategy.fetch(run.state).params)
+        run = loss_curve.record(setup, pipelines.build(setup, setup.strategy.place(setup.state)))
+        twins = [_twin(setup, each) for each in _twins(setup, 2.0**-bits)]
+    start, end = sketch(setup.state.params), sketch(setup.strategy.fetch(run.state).params)
     metrics = {
         "steps": len(run.losses), "epochs": len(run.epochs), "training_loss": run.epochs[-1]["train_loss"],
         "test_loss": run.test["loss"], "test_accuracy": run.test["accuracy"], "product_bits": bits,
@@ -122,24 +122,24 @@ def measure(case: Case, context: Context) -> Measured:
         "projection": end.projections, "twin_projection": [value for _, sketched in twins for value in sketched.projections],
         "start_norm": start.norms, "start_projection": start.projections,
     }  # fmt: skip
-    told = {"strategy_devices": len(opened.strategy.devices), "compiler_options": opened.strategy.options, "leaves": end.names}
+    told = {"strategy_devices": len(setup.strategy.devices), "compiler_options": setup.strategy.options, "leaves": end.names}
     told |= {"precision": products, "projections": PROJECTIONS, "twins": TWINS, "remarks": [ALONE]}
-    return Measured(metrics, samples, run.epochs, provenance=told)
+    return CaseResult(metrics, samples, run.epochs, provenance=told)
 
 
-def _twins(opened: Opened, config: RunConfig, size: float) -> Iterator[curve.Curve]:
+def _twins(setup: TrainingSetup, size: float) -> Iterator[loss_curve.LossCurve]:
     """One after the other; a stream of batches serves one run alone, so there each has its pipeline."""
-    step, pipeline = Nudged(opened.step, size), None
-    fields = {field.name: getattr(opened.state, field.name) for field in dataclasses.fields(opened.state)}
+    nudged, pipeline = dataclasses.replace(setup, step=Nudged(setup.step, size)), None
+    fields = {field.name: getattr(setup.state, field.name) for field in dataclasses.fields(setup.state)}
     for number in range(TWINS):
         state = Twin(**fields, number=jnp.int32(number))
         if pipeline is None or pipeline.name == "streamed":
-            pipeline = curve.build(opened, config, step, state)
-        yield curve.follow(opened, pipeline, state)
+            pipeline = pipelines.build(nudged, setup.strategy.place(state))
+        yield loss_curve.record(setup, pipeline, state)
 
 
-def _twin(opened: Opened, run: curve.Curve) -> tuple[list[float], "Sketch"]:
-    return run.losses, sketch(opened.strategy.fetch(run.state).params)
+def _twin(setup: TrainingSetup, run: loss_curve.LossCurve) -> tuple[list[float], "Sketch"]:
+    return run.losses, sketch(setup.strategy.fetch(run.state).params)
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ import numpy as np
 from flax import nnx
 
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.peers.layers import Task
 from experiments.peers.networks import described
 from experiments.peers.process import PEERS, PeerFailed, Worker, missing
 from experiments.peers.rounds import Rounds, Turn, interleaved
 from experiments.peers.verdict import agreed, figures
-from experiments.studies.study import Case, Context, EndedBadly, Measured
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
@@ -87,7 +87,7 @@ def _case(config: RunConfig, model: str, batch: int, side: int | None) -> Case:
         "learning_rate": RATE,
         "weight_decay": row.recipe.weight_decay,
     }
-    config = config.replace(model=model, optimizer=wanted, strategy="jit").filled_in(own)
+    config = config.replace(model=model, optimizer=wanted, strategy="jit").with_defaults(own)
     kept = ("model", "batch_size", "image_size", "optimizer", "learning_rate", "weight_decay", "seed")
     peers = [peer for peer in _peers(config) if not missing(peer)]  # once more are installed it is another case
     settings = {option: getattr(config, option) for option in kept} | {"peers": peers}
@@ -98,7 +98,7 @@ def _peers(config: RunConfig) -> tuple[str, ...]:
     return tuple(PEERS) if config.preset == "full" else QUICK_PEERS
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Starts a process for each peer, checks that they agree, and times them in turn."""
     task = task_of(case.config)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
@@ -122,7 +122,7 @@ def task_of(config: RunConfig) -> Task:
         config.model, described(config.model), {".".join(map(str, path)): np.asarray(leaf[...]) for path, leaf in state},
         rng.normal(size=(config.batch_size, *shape)).astype(np.float32),
         rng.integers(0, row.num_classes, config.batch_size).astype(np.int32),
-        row.num_classes, config.optimizer, config.learning_rate, config.weight_decay, row.recipe.decayed, threads(),
+        row.num_classes, config.optimizer, config.learning_rate, config.weight_decay, row.recipe.weight_decay_layers, threads(),
     )  # fmt: skip
 
 
@@ -168,8 +168,12 @@ def _remarks(config: RunConfig) -> list[str]:
     )
 
 
-def _compared(case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]) -> Measured:
-    """Raises `EndedBadly` where ours fails, or ours or half of the peers compute something else; fewer than half are left out."""
+def _compared(case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]) -> CaseResult:
+    """Checks that the peers agree with ours and times them in turn.
+
+    The case fails if our worker fails, or if ours or half of the peers compute something else; fewer
+    than half are excluded with a remark.
+    """
     answers: dict[str, dict[str, Any]] = {}
     for worker in list(workers):
         context.console.print(f"{case.config.model}: {worker.peer} compiles", highlight=False)
@@ -177,12 +181,13 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
             answers[worker.peer] = worker.ask("agreement") | {"memory": worker.ask("memory")}
         except PeerFailed as error:
             if worker.peer == "ours":
-                raise EndedBadly("failed", str(error), Measured()) from error
+                return CaseResult(status="failed", message=str(error))
             remarks.append(_left_out(workers, worker, str(error)))
     differences, disagreeing = agreed(answers)
     told = {"differences": differences, "remarks": remarks}
     if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
-        raise EndedBadly("failed", "; ".join(disagreeing.values()), Measured(provenance=told))
+        message = "; ".join(disagreeing.values())
+        return CaseResult(provenance=told, status="failed", message=message)
     for worker in [worker for worker in workers if worker.peer in disagreeing]:
         remarks.append(_left_out(workers, worker, disagreeing[worker.peer]))
         del answers[worker.peer]
@@ -196,7 +201,7 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
         "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],
         "images_per_second": case.config.batch_size / metrics["step_time"],
     }
-    return Measured(metrics, found.samples, provenance=told | best | _how(found, memory))
+    return CaseResult(metrics, found.samples, provenance=told | best | _how(found, memory))
 
 
 def _left_out(workers: list[Worker], worker: Worker, why: str) -> str:

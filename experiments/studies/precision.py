@@ -3,14 +3,14 @@
 import jax
 import numpy as np
 
-from experiments import curve, pipelines
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import bytes_once, model_flops
 from experiments.measure.memory import planned
 from experiments.measure.noise import median_interval
-from experiments.opened import Opened, open_run
 from experiments.studies import train
-from experiments.studies.study import Case, Context, Measured
+from experiments.workloads import loss_curve, pipelines
+from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import models
 from jaxcnn.backend import Backend
 
@@ -28,7 +28,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     Raises:
       InputError: as of `train.cases`.
     """
-    config = config.filled_in({"epochs": EPOCHS} if config.preset == "quick" else {})
+    config = config.with_defaults({"epochs": EPOCHS} if config.preset == "quick" else {})
     bases = [(train.cases(config.replace(precision=precision), backend)[0], products) for precision, products in POLICIES]
     return [_case(base, products) for base, products in bases]
 
@@ -38,53 +38,53 @@ def _case(base: Case, products: str) -> Case:
     return Case(base.config, base.settings | {"point": point, "product_precision": products}, (*base.parts, products), base.data)
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """One training run: every step's loss, the accuracy in the end, time and memory."""
     config, products = case.config, case.settings["product_precision"]
     with jax.default_matmul_precision(products):
-        opened = open_run(config, context.backend)
-        pipeline = curve.build(opened, config)
-        found = curve.follow(opened, pipeline)
+        setup = build_setup(config, context.backend)
+        pipeline = pipelines.build(setup, setup.strategy.place(setup.state))
+        curve = loss_curve.record(setup, pipeline)
         bits = product_bits(context.backend.devices[0])
     metrics = {
-        "test_accuracy": found.test["accuracy"],
-        "test_loss": found.test["loss"],
-        "training_loss": found.epochs[-1]["train_loss"],
-        "steps": len(found.losses),
-        "epochs": len(found.epochs),
+        "test_accuracy": curve.test["accuracy"],
+        "test_loss": curve.test["loss"],
+        "training_loss": curve.epochs[-1]["train_loss"],
+        "steps": len(curve.losses),
+        "epochs": len(curve.epochs),
         "product_bits": bits,
     }
-    samples = {"loss": found.losses}
+    samples = {"loss": curve.losses}
     if not context.backend.simulated:
-        metrics |= _speed(opened, pipeline, config, found.step_times)
-        samples |= {"step_time": found.step_times}
-    told = {"examples": {name: len(getattr(opened.splits, name)) for name in ("train", "validation", "test")}}
-    told |= {"strategy_devices": len(opened.strategy.devices), "compiler_options": opened.strategy.options, "precision": products}
-    return Measured(metrics, samples, found.epochs, provenance=told)
+        metrics |= _speed(setup, pipeline, config, curve.step_times)
+        samples |= {"step_time": curve.step_times}
+    told = {"examples": {name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")}}
+    told |= {"strategy_devices": len(setup.strategy.devices), "compiler_options": setup.strategy.options, "precision": products}
+    return CaseResult(metrics, samples, curve.epochs, provenance=told)
 
 
-def _speed(opened: Opened, pipeline: pipelines.Pipeline, config: RunConfig, times: list[float]) -> dict[str, float]:
+def _speed(setup: TrainingSetup, pipeline: pipelines.Pipeline, config: RunConfig, times: list[float]) -> dict[str, float]:
     batch = {
-        "image": jax.ShapeDtypeStruct((config.batch_size, *opened.inputs.stored_shape), np.uint8),
+        "image": jax.ShapeDtypeStruct((config.batch_size, *setup.preprocessing.stored_shape), np.uint8),
         "label": jax.ShapeDtypeStruct((config.batch_size,), np.int32),
     }
     plan, (low, high), step_time = planned(pipeline.program.executable), median_interval(times), float(np.median(times))
-    return _work(opened, batch, step_time, config) | {
+    return _work(setup, batch, step_time, config) | {
         "step_time": step_time,
         "step_time_low": low,
         "step_time_high": high,
         "images_per_second": config.batch_size / step_time,
         **pipeline.program.metrics,
-        "parameters": models.count_parameters(opened.model),
+        "parameters": models.count_parameters(setup.model),
         **({"memory_planned": plan.total} if plan else {}),
     }
 
 
-def _work(opened: Opened, batch: dict[str, jax.ShapeDtypeStruct], step_time: float, config: RunConfig) -> dict[str, float]:
+def _work(setup: TrainingSetup, batch: dict[str, jax.ShapeDtypeStruct], step_time: float, config: RunConfig) -> dict[str, float]:
     """FLOPs and bytes; none in the quick preset, so that no peak is measured, which takes seconds for each precision."""
     if config.preset == "quick":
         return {}
-    flops, moved = model_flops(opened.step, opened.state, batch), bytes_once(opened.step, opened.state, batch)
+    flops, moved = model_flops(setup.step, setup.state, batch), bytes_once(setup.step, setup.state, batch)
     return {"flops_per_step": flops, "flops_per_second": flops / step_time, "bytes_per_step": moved}
 
 

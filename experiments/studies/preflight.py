@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 from experiments.config import RunConfig
 from experiments.hardware import prices
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.preflight import libraries, targets
 from experiments.preflight.batches import Limit, fits, search
 from experiments.preflight.bounds import IMAGES, Bound, bound
 from experiments.preflight.calibration import calibration
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.compiling import SHARE
-from experiments.preflight.outcome import LOWEST, Outcome, Question, gigabytes
-from experiments.preflight.program import Asked
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import LOWEST, CompileRequest, CompileResult, gigabytes
 from experiments.preflight.targets import Target
+from experiments.preflight.worker import SHARE
 from experiments.records import load
-from experiments.report.page import PUBLISHED
-from experiments.studies.study import Case, Context, EndedBadly, Measured
+from experiments.records.published import PUBLISHED
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
@@ -37,13 +37,13 @@ ESTIMATE = "an estimate: the compiler's plan of memory, and the roofline of publ
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """What the free tier of Colab lends (the quick preset), or an accelerator of every kind (the full one)."""
-    found = targets.find("colab" if config.preset == "quick" else "all")
-    return points(config, found, [config.model], [config.strategy], [config.precision], effort="quick", largest=True)
+    selected = targets.find("colab" if config.preset == "quick" else "all")
+    return points(config, selected, [config.model], [config.strategy], [config.precision], effort="quick", largest=True)
 
 
 def points(
     config: RunConfig,
-    found: Sequence[Target],
+    selected: Sequence[Target],
     names: Sequence[str],
     strategies: Sequence[str],
     precisions: Sequence[str],
@@ -55,7 +55,7 @@ def points(
 
     Args:
       config: with the batch and image size, where those are given.
-      found: the targets.
+      selected: the targets.
       names: of networks.
       strategies: `auto` is jit on one device and data on several.
       precisions: keys of `training.PRECISIONS`.
@@ -69,23 +69,19 @@ def points(
         require_known("precision", precision, training.PRECISIONS)
     for strategy in strategies:
         require_known("strategy", strategy, ("auto", *parallel.STRATEGIES))
-    chosen = [(name, target, precision) for name in names for target in found for precision in precisions]
+    chosen = [(name, target, precision) for name in names for target in selected for precision in precisions]
     return [
         _case(config, name, target, strategy, precision, effort, largest)
         for name, target, precision in chosen
-        for strategy in dict.fromkeys(_strategy(each, target) for each in strategies)
+        for strategy in dict.fromkeys(parallel.resolve(each, target.devices) for each in strategies)
     ]
-
-
-def _strategy(asked: str, target: Target) -> str:
-    return asked if asked != "auto" else "jit" if target.devices == 1 else "data"
 
 
 def _case(
     config: RunConfig, name: str, target: Target, strategy: str, precision: str, effort: str, largest: bool
 ) -> Case:  # fmt: skip
     row = models.spec(name)
-    unit = _unit(strategy, target)
+    unit = parallel.device_count(strategy, target.devices)
     batch = config.batch_size or math.ceil((row.recipe.batch_size or BATCH) / unit) * unit
     if batch % unit:
         raise InputError(
@@ -100,54 +96,48 @@ def _case(
     return Case(config.replace(**filled), settings, (name, target.name, strategy, precision, f"b{batch}", effort))
 
 
-def _unit(strategy: str, target: Target) -> int:
-    """What every batch is a multiple of."""
-    return 1 if strategy == "jit" else target.devices
-
-
-def measure(case: Case, context: Context) -> Measured:
-    """Asks the compiler.
-
-    Raises:
-      EndedBadly: always, for nothing was measured; its status is what became of the program.
-    """
+def measure(case: Case, context: Context) -> CaseResult:
+    """Asks the compiler; the status says what became of the program, as nothing is run."""
     target, settings = targets.target(case.settings["target"]), case.settings
-    asked = Asked(*(settings[name] for name in ("model", "batch_size", "strategy", "precision", "image_size")))
+    spec = ProgramSpec(*(settings[name] for name in ("model", "batch_size", "strategy", "precision", "image_size")))
     with Compiler(target, time_limit=case.config.time_limit, fresh=case.config.force) as compiler:
-        outcome = _last_word(compiler, asked, "" if settings["effort"] == "full" else LOWEST)
-        limit = _largest(compiler, asked, outcome, settings) if settings["largest"] else None
-        compiled = compiler.asked
-    found = _bound(case, outcome, asked, target)
-    told = _told(target, outcome, settings, limit, compiled)
-    metrics, remarks = _against_measured(case, found, target)
-    remarks = [*remarks, *found.remarks, *([ESTIMATE] if found.metrics else [])]
-    measured = Measured(
-        _memory(outcome, limit) | found.metrics | metrics, provenance=told | {"remarks": remarks, "limit": found.limit}
+        result = _last_word(compiler, spec, "" if settings["effort"] == "full" else LOWEST)
+        limit = _largest(compiler, spec, result, settings) if settings["largest"] else None
+        compiled = compiler.compilations
+    bounds = _bound(case, result, spec, target)
+    origin = _provenance(target, result, settings, limit, compiled)
+    metrics, remarks = _against_measured(case, bounds, target)
+    remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
+    status, message = _verdict(result, target)
+    return CaseResult(
+        _memory(result, limit) | bounds.metrics | metrics,
+        provenance=origin | {"remarks": remarks, "limit": bounds.limit},
+        status=status,
+        message=message,
     )
-    raise EndedBadly(*_verdict(outcome, target), measured)
 
 
-def _last_word(compiler: Compiler, asked: Asked, level: str) -> Outcome:
+def _last_word(compiler: Compiler, spec: ProgramSpec, level: str) -> CompileResult:
     """The outcome; a refusal in the figures of the level at which it would be run, where that costs nothing."""
     absent = bool(libraries.missing(compiler.target))
-    outcome = compiler(Question(asked, compiler.target, level, counts=True, lower=absent))
-    if level and outcome.wanted and outcome.there and outcome.wanted > HOPELESS * outcome.there:
-        return compiler(Question(asked, compiler.target, "", counts=True))
-    return outcome
+    result = compiler(CompileRequest(spec, compiler.target, level, counts=True, lower=absent))
+    if level and result.required and result.available and result.required > HOPELESS * result.available:
+        return compiler(CompileRequest(spec, compiler.target, "", counts=True))
+    return result
 
 
-def _largest(compiler: Compiler, asked: Asked, outcome: Outcome, settings: dict) -> Limit | None:
+def _largest(compiler: Compiler, spec: ProgramSpec, result: CompileResult, settings: dict) -> Limit | None:
     """By the lowest level; with full effort the largest is then compiled as it would be run."""
-    if outcome.state not in ("compiled", "out_of_memory") or compiler.target.platform == "cpu":
+    if result.state not in ("compiled", "out_of_memory") or compiler.target.platform == "cpu":
         return None
 
-    def ask(batch: int, level: str = LOWEST) -> Outcome:
-        if batch == asked.batch_size and settings["effort"] == "quick":
-            return outcome
-        return compiler(Question(Asked(**(vars(asked) | {"batch_size": batch})), compiler.target, level))
+    def ask(batch: int, level: str = LOWEST) -> CompileResult:
+        if batch == spec.batch_size and settings["effort"] == "quick":
+            return result
+        return compiler(CompileRequest(ProgramSpec(**(vars(spec) | {"batch_size": batch})), compiler.target, level))
 
-    unit = _unit(asked.strategy, compiler.target)
-    limit = search(ask, asked.batch_size, unit)
+    unit = parallel.device_count(spec.strategy, compiler.target.devices)
+    limit = search(ask, spec.batch_size, unit)
     if settings["effort"] == "quick" or limit.fits is None:
         return limit
     if fits(ask(limit.fits, "")):
@@ -155,22 +145,22 @@ def _largest(compiler: Compiler, asked: Asked, outcome: Outcome, settings: dict)
     return search(lambda batch: ask(batch, ""), max(unit, limit.fits * 15 // 16 // unit * unit), unit)
 
 
-def _bound(case: Case, outcome: Outcome, asked: Asked, target: Target) -> Bound:
+def _bound(case: Case, result: CompileResult, spec: ProgramSpec, target: Target) -> Bound:
     config = case.config
     given = prices.parse_price(config.price) if config.price is not None else None
     listed = prices.read_prices(config.prices) if config.prices is not None else None
-    price, _ = prices.price_of(target.device, outcome.kind or target.row, listed, given)
-    return bound(outcome, asked, target, price, IMAGES[models.spec(asked.model).recipe.dataset])
+    price, _ = prices.price_of(target.device, result.kind or target.row, listed, given)
+    return bound(result, spec, target, price, IMAGES[models.spec(spec.model).recipe.dataset])
 
 
-def _memory(outcome: Outcome, limit: Limit | None) -> dict[str, float]:
-    plan = outcome.memory
+def _memory(result: CompileResult, limit: Limit | None) -> dict[str, float]:
+    plan = result.memory
     parts = ("arguments", "outputs", "temporaries", "code")
     known = {
-        "memory_planned": outcome.needed,
-        "memory_available": outcome.there,
-        "compile_time": outcome.seconds or None,
-        "parameters": outcome.parameters,
+        "memory_planned": result.needed,
+        "memory_available": result.available,
+        "compile_time": result.seconds or None,
+        "parameters": result.parameters,
         "largest_batch": limit and limit.fits,
         "smallest_refused_batch": limit and limit.refused,
         **({f"memory_{part}": getattr(plan, part) for part in parts} if plan else {}),
@@ -178,38 +168,38 @@ def _memory(outcome: Outcome, limit: Limit | None) -> dict[str, float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _told(target: Target, outcome: Outcome, settings: dict, limit: Limit | None, compiled: int) -> dict:
-    used = 1 if settings["strategy"] == "jit" else target.devices
+def _provenance(target: Target, result: CompileResult, settings: dict, limit: Limit | None, compiled: int) -> dict:
+    used = parallel.device_count(settings["strategy"], target.devices)
     name = target.device.kinds[0] if target.device else "CPU"
     return {
-        "accelerator": outcome.kind or name, "device_kind": outcome.kind or name, "platform": target.platform,
+        "accelerator": result.kind or name, "device_kind": result.kind or name, "platform": target.platform,
         "simulated": target.platform == "cpu" and target.devices > 1,
-        "device_count": target.devices, "strategy_devices": used, "state": outcome.state, "compiler": settings["compiler"],
+        "device_count": target.devices, "strategy_devices": used, "state": result.state, "compiler": settings["compiler"],
         "level": "lowest" if settings["effort"] == "quick" else "the compiler's own", "compilations": compiled,
         "epoch_images": IMAGES[models.spec(settings["model"]).recipe.dataset],
         "batches_tried": list(limit.tries) if limit else [],
-        "collectives": [{"kind": each.kind, "count": each.count, "bytes": each.bytes} for each in outcome.collectives],
+        "collectives": [{"kind": each.kind, "count": each.count, "bytes": each.bytes} for each in result.collectives],
     }  # fmt: skip
 
 
-def _verdict(outcome: Outcome, target: Target) -> tuple[str, str]:
+def _verdict(result: CompileResult, target: Target) -> tuple[str, str]:
     """Status and message."""
-    if outcome.state == "lowered":
+    if result.state == "lowered":
         return "unsupported", f"lowered only: {libraries.missing(target)}"
-    if outcome.state == "compiled" and not fits(outcome):
-        planned, there = gigabytes(outcome.memory.total), gigabytes(outcome.there)
+    if result.state == "compiled" and not fits(result):
+        planned, available = gigabytes(result.memory.total), gigabytes(result.available)
         share = f" ({SHARE:.0%} of the GPU's, which is what JAX takes)" if target.platform == "gpu" else ""
-        return "out_of_memory", f"compiles, but does not fit: {planned} planned on a device, {there} there{share}"
-    return STATUS.get(outcome.state, outcome.state), outcome.message
+        return "out_of_memory", f"compiles, but does not fit: {planned} planned on a device, {available} there{share}"
+    return STATUS.get(result.state, result.state), result.message
 
 
-def _against_measured(case: Case, found: Bound, target: Target) -> tuple[dict[str, float], list[str]]:
+def _against_measured(case: Case, bounds: Bound, target: Target) -> tuple[dict[str, float], list[str]]:
     """The estimate that measured records allow, and how far the bound is from a record of the same case."""
-    least = found.metrics.get("step_time_bound")
+    least = bounds.metrics.get("step_time_bound")
     if least is None or target.device is None:
         return {}, []
     measured, _ = load([case.config.results, PUBLISHED])
-    used = 1 if case.settings["strategy"] == "jit" else target.devices
+    used = parallel.device_count(case.settings["strategy"], target.devices)
     known = calibration([r for r in measured if r.study != "preflight"], target.device, used, case.settings)
     remarks = []
     if known.measured:

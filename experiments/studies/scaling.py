@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from experiments import steps
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.timing import compare, interleaved
 from experiments.studies.strategies import filled, measure_step, settings, with_devices
-from experiments.studies.study import Case, Context, Measured
+from experiments.workloads import synthetic_step
 from jaxcnn import parallel
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -30,8 +30,12 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     config = filled(config)
     strategies = ("pmap", "data") if config.strategy == "auto" else (config.strategy,)
-    if "jit" in strategies:
-        raise InputError("--strategy=jit uses one device and does not scale: choose pmap or data, or leave it out for both")
+    for name in strategies:
+        if parallel.device_count(name, 2) == 1:
+            raise InputError(
+                f"--strategy={name} uses one device and does not scale: choose pmap or data, or leave "
+                "it out for both"
+            )
     counts = device_counts(len(backend.devices))
     counts = counts if config.preset == "full" else sorted({counts[0], counts[-1]})
     points = [(scaling, count) for count in counts for scaling in (("weak", "strong") if count > 1 else ("base",))]
@@ -55,7 +59,7 @@ def _case(config: RunConfig, backend: Backend, scaling: str, count: int) -> Case
     return Case(config, asked, (config.model, config.strategy, config.precision, scaling, f"x{count}", f"b{config.batch_size}"))
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """One strategy on so many devices.
 
     A weak case's batch may be more than one device holds, so its results are compared with one device's only where the
@@ -80,8 +84,8 @@ def _communication(config: RunConfig, backend: Backend) -> tuple[dict[str, float
     That share is sums between devices, waiting for the slowest, and handing the work to several devices. What the compiler
     hides behind computing is not in it, as it takes no time.
     """
-    local = config.replace(strategy="jit", batch_size=config.batch_size // len(backend.devices))
-    programs = {"step": steps.build(config, backend), "local": steps.build(local, with_devices(backend, 1))}
+    local = config.replace(strategy=parallel.REFERENCE, batch_size=config.batch_size // len(backend.devices))
+    programs = {"step": synthetic_step.build(config, backend), "local": synthetic_step.build(local, with_devices(backend, 1))}
     times = {name: list(timing.samples) for name, timing in interleaved(programs, ROUNDS[config.preset]).items()}
     found = compare(times["local"], times["step"], paired=True)
     remark = (

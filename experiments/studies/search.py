@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from experiments import neighbours
 from experiments.config import RunConfig
-from experiments.provenance import cpu_name
+from experiments.harness.study import Case, CaseResult, Context
+from experiments.records.provenance import cpu_name
 from experiments.studies import train
 from experiments.studies.first_cnn import with_mnist
-from experiments.studies.study import Case, Context, Measured
+from experiments.workloads import nearest_neighbours
 from jaxcnn import data
 from jaxcnn.backend import Backend
 
@@ -46,7 +46,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     fingerprint = data.fingerprint(config.dataset, data_dir=config.data_dir)
     classics = [_classic(config, fingerprint, *row) for row in _classics(config.preset)]
     quick = {"epochs": QUICK_EPOCHS} if config.preset == "quick" else {}
-    return [*classics, *(_network(config.filled_in(quick), backend, name) for name in NETWORKS[config.preset])]
+    return [*classics, *(_network(config.with_defaults(quick), backend, name) for name in NETWORKS[config.preset])]
 
 
 def _classics(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -72,7 +72,7 @@ def _network(config: RunConfig, backend: Backend, name: str) -> Case:
     return train.cases(config.replace(model=name), backend)[0]
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Fits one model and judges it by the test images."""
     if "library" not in case.settings:
         return train.measure(case, dataclasses.replace(context, console=Console(quiet=True)))
@@ -96,7 +96,7 @@ def measure(case: Case, context: Context) -> Measured:
     few = f"judged by {len(kept)} of the {len(dataset.test):,} test images, evenly spread: each takes long"
     remarks = [*told.pop("remarks", []), *([f"{case.settings['model']}: {few}"] if len(kept) < len(dataset.test) else [])]
     examples = {"train": len(y), "test": len(test_y)}
-    return Measured(metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1})
+    return CaseResult(metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1})
 
 
 def _flat(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +139,7 @@ def _fit_jax(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
     options = case.settings["parameters"]
     device = context.backend.devices[0]
     return (
-        lambda test: neighbours.classify(x, y, test, k=options["n_neighbors"], p=options["p"], device=device),
+        lambda test: nearest_neighbours.classify(x, y, test, k=options["n_neighbors"], p=options["p"], device=device),
         0.0,
         {},
     )

@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from experiments import alike, steps
 from experiments.config import RunConfig
-from experiments.studies.study import Case, Context, Measured
+from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.collectives import bytes_all_reduced
+from experiments.workloads import equivalence, synthetic_step
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -39,7 +40,7 @@ def filled(config: RunConfig) -> RunConfig:
     """
     side = max(models.spec(config.model).input_shape[:2])
     defaults = {"image_size": side, "batch_size": BATCH[config.preset], "optimizer": "momentum", "learning_rate": 0.01}
-    config = config.filled_in(defaults)
+    config = config.with_defaults(defaults)
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
     require_known("precision", config.precision, training.PRECISIONS)
     return config
@@ -57,12 +58,15 @@ def _case(config: RunConfig, backend: Backend) -> Case:
     return Case(config, settings(config, config.strategy), parts)
 
 
-def measure(case: Case, context: Context) -> Measured:
-    """Times one strategy on all devices that it can use; all but `jit` are compared with it."""
-    return measure_step(case.config, context.backend, context.backend.simulated, compare=case.config.strategy != "jit")
+def measure(case: Case, context: Context) -> CaseResult:
+    """Times one strategy on all devices that it can use; all but the reference strategy are compared with it."""
+    is_reference = case.config.strategy == parallel.REFERENCE
+    return measure_step(
+        case.config, context.backend, context.backend.simulated, compare=not is_reference
+    )
 
 
-def measure_step(config: RunConfig, backend: Backend, simulated: bool, *, compare: bool) -> Measured:
+def measure_step(config: RunConfig, backend: Backend, simulated: bool, *, compare: bool) -> CaseResult:
     """A strategy's step on these devices.
 
     Args:
@@ -71,20 +75,20 @@ def measure_step(config: RunConfig, backend: Backend, simulated: bool, *, compar
       simulated: the devices share one processor, so nothing is timed.
       compare: losses and parameters with those of one device, which must then hold the whole batch.
     """
-    program = steps.build(config, backend)
-    summed = alike.bytes_summed(program.executable.as_text())
+    step = synthetic_step.build(config, backend)
+    summed = bytes_all_reduced(step.program.executable.as_text())
     metrics, samples, noise = {"bytes_summed": summed}, {}, ""
     if compare:
-        metrics |= alike.against_one_device(program, config, backend)
+        metrics |= equivalence.against_one_device(step, config, backend)
     if simulated:
-        metrics |= {"flops_per_step": program.flops, "parameters": program.parameters}
+        metrics |= {"flops_per_step": step.flops, "parameters": step.parameters}
     else:
-        timed, timing = steps.time_step(program, budget=BUDGET[config.preset])
+        timed, timing = synthetic_step.time_step(step, budget=BUDGET[config.preset])
         metrics, samples = metrics | timed, {"step_time": list(timing.samples)}
         noise = timing.noise.verdict.removeprefix("steady")
-    remarks = [*alike.remark(metrics), *([NO_SPEEDS] if simulated else []), *([f"step times: {noise}"] if noise else [])]
-    told = {"strategy_devices": len(program.strategy.devices), "compiler_options": program.strategy.options, "remarks": remarks}
-    return Measured(metrics, samples, provenance=told)
+    remarks = [*equivalence.remark(metrics), *([NO_SPEEDS] if simulated else []), *([f"step times: {noise}"] if noise else [])]
+    told = {"strategy_devices": len(step.strategy.devices), "compiler_options": step.strategy.options, "remarks": remarks}
+    return CaseResult(metrics, samples, provenance=told)
 
 
 def with_devices(backend: Backend, count: int) -> Backend:

@@ -9,23 +9,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import pipelines
 from experiments.config import RunConfig
-from experiments.evidence.mistakes import seen
+from experiments.evidence.mistakes import collect_evidence
+from experiments.harness.profiling import EXTRA, trace
+from experiments.harness.progress import Progress, Together
+from experiments.harness.study import Case, CaseResult, Context, training_case
+from experiments.harness.tensorboard import logged
 from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import bytes_once, compare_flops, model_flops
 from experiments.measure.layers import training_step_flops
 from experiments.measure.memory import observed_peak, planned
 from experiments.measure.noise import median_interval, noise
 from experiments.measure.utilisation import Sampler
-from experiments.opened import Opened, open_run
-from experiments.progress import Progress, Together
-from experiments.scalars import logged
-from experiments.studies.study import Case, Context, Measured, training_case
-from experiments.tracing import EXTRA, trace
+from experiments.workloads import pipelines
+from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import data, models, training
 from jaxcnn.backend import Backend
-from jaxcnn.data.augment import prepare
+from jaxcnn.data.augment import make_preprocess
 from jaxcnn.errors import InputError
 from jaxcnn.training.checkpoint import Restored
 from jaxcnn.training.history import History
@@ -52,7 +52,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         "resize": max(size, round(size * recipe.resize / side)),
     }
     filled |= {name: getattr(recipe, name) for name in _OF_THE_RECIPE}
-    config = config.filled_in(filled)
+    config = config.with_defaults(filled)
     _check(config)
     return [training_case(config, backend)]
 
@@ -64,54 +64,53 @@ _OF_THE_RECIPE = (
 
 def _check(config: RunConfig) -> None:
     training.optimizer(config.optimizer, config.learning_rate, config.schedule, steps=1, steps_per_epoch=1)
-    prepare(config.augmentations)
+    make_preprocess(config.augmentations)
     if config.resize < config.image_size:
         raise InputError(f"--resize={config.resize} is smaller than the images of {config.image_size} that are cut out of it")
     if config.freeze and not config.init_from:
         raise InputError("--freeze keeps weights that were drawn at random: say with --init-from which to start from")
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """One training run."""
     began, config = time.perf_counter(), case.config
-    opened = open_run(config, context.backend)
-    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": opened.inputs.to_json()})
+    setup = build_setup(config, context.backend)
+    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": setup.preprocessing.to_json()})
     if config.force:
         checkpoints.delete()
-    found = checkpoints.restore(opened.state) or Restored(opened.state, None, History())
-    asked = found.history.pipeline or config.pipeline
-    name, reason = pipelines.choose(asked, len(opened.splits.train), opened.inputs.stored_shape, opened.strategy.devices)
-    found.history.pipeline = name
-    _announce(context, config, opened, f"{name} ({reason})", int(found.state.step))
-    with Sampler(opened.strategy.devices) as sampler:
+    restored = checkpoints.restore(setup.state) or Restored(setup.state, None, History())
+    name, reason = pipelines.choose(setup, restored.history.pipeline)
+    restored.history.pipeline = name
+    _announce(context, config, setup, f"{name} ({reason})", int(restored.state.step))
+    with Sampler(setup.strategy.devices) as sampler:
         sampler.phase("idle")
         time.sleep(IDLE)
         sampler.phase("preparing")
-        pipeline, best, history = _train(config, context, opened, checkpoints, found, name, sampler)
+        pipeline, best, history = _train(config, context, setup, checkpoints, restored, name, sampler)
         sampler.phase("testing")
-        answers = pipeline.answers(best, "test")
+        predictions = pipeline.predict(best, "test")
     total_time = time.perf_counter() - began
     checkpoints.close()
-    work = _work(opened, pipeline, config.batch_size)
-    remarks = _remarks(work, history, len(opened.strategy.devices)) + sampler.problems + [sampler.words()]
-    metrics = _quality(history, answers.means) | _speed(config, history, work) | _memory(opened, pipeline)
-    data_look, wrong, unseen = seen(opened.splits, opened.inputs, answers)  # now that the peak of memory is known
-    steps = int(history.epochs[-1]["step"]) - int(found.state.step)
+    work = _work(setup, pipeline, config.batch_size)
+    remarks = _remarks(work, history, len(setup.strategy.devices)) + sampler.problems + [sampler.words()]
+    metrics = _quality(history, predictions.means) | _speed(config, history, work) | _memory(setup, pipeline)
+    summary, wrong, problems = collect_evidence(setup.splits, setup.preprocessing, predictions)  # now that the peak of memory is known
+    steps = int(history.epochs[-1]["step"]) - int(restored.state.step)
     if config.profile:  # nothing is measured any more
-        trace(pipeline.advance, best, opened.plan, context)
-    return Measured(
+        trace(pipeline.run_steps, best, setup.fit_config, context)
+    return CaseResult(
         metrics=metrics
         | {
             **pipeline.program.metrics,
-            "parameters": models.count_parameters(opened.model),
+            "parameters": models.count_parameters(setup.model),
             "total_time": total_time,
             **_energy(sampler, steps),
         },
         samples=_samples(history),
         curves=history.epochs,
         utilisation=sampler.to_json(),
-        provenance=_provenance(opened, pipeline, reason, history) | {"remarks": remarks + unseen},
-        data_look=data_look,
+        provenance=_provenance(setup, pipeline, reason, history) | {"remarks": remarks + problems},
+        dataset_summary=summary,
         mistakes=wrong,
     )
 
@@ -119,41 +118,39 @@ def measure(case: Case, context: Context) -> Measured:
 def _train(
     config: RunConfig,
     context: Context,
-    opened: Opened,
+    setup: TrainingSetup,
     checkpoints: training.Checkpoints,
-    found: Restored,
+    restored: Restored,
     name: str,
     sampler: Sampler,
 ):
     """Compiles and trains: the pipeline, the best state and the history."""
-    first_step, strategy = int(found.state.step), opened.strategy
-    state, best = strategy.place(found.state), found.best and strategy.place(found.best)
+    first_step, strategy = int(restored.state.step), setup.strategy
+    state, best = strategy.place(restored.state), restored.best and strategy.place(restored.best)
     with (
-        Progress(context.console, opened.plan, config.batch_size, first_step) as progress,
-        logged(config, context, opened.schedule, found.history, first_step) as scalars,
+        Progress(context.console, setup.fit_config, config.batch_size, first_step) as progress,
+        logged(config, context, setup.schedule, restored.history, first_step) as scalars,
     ):
+        last_step = setup.fit_config.steps + (EXTRA if config.profile else 0)
         pipeline = pipelines.build(
-            name, strategy, opened.step, state, opened.splits, shape=opened.inputs.stored_shape, batch_size=config.batch_size, seed=config.seed,
-            workers=config.workers, first_step=first_step, last_step=opened.plan.steps + (EXTRA if config.profile else 0),
-        )  # fmt: skip
+            setup, state, name=name, first_step=first_step, last_step=last_step
+        )
         sampler.phase("training")
         _, best, history = training.fit(
-            state, pipeline.advance, lambda state: pipeline.evaluate(state, "validation"), opened.plan,
-            step=first_step, history=found.history, best=best, watcher=Together(progress, *scalars),
+            state, pipeline.run_steps, lambda state: pipeline.evaluate(state, "validation"), setup.fit_config,
+            step=first_step, history=restored.history, best=best, watcher=Together(progress, *scalars),
             save=lambda state, best, history: checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history),
-            begin_stage=lambda best, stage, step: strategy.place(
-                opened.step.restart(strategy.fetch(best), step=step, rate=config.stages[stage])
-            ),
+            begin_stage=setup.begin_stage,
         )  # fmt: skip
     return pipeline, best, history
 
 
-def _announce(context: Context, config: RunConfig, opened: Opened, pipeline: str, step: int) -> None:
-    sizes = f"{len(opened.splits.train):,} training, {len(opened.splits.validation):,} validation, {len(opened.splits.test):,} test images"
+def _announce(context: Context, config: RunConfig, setup: TrainingSetup, pipeline: str, step: int) -> None:
+    sizes = f"{len(setup.splits.train):,} training, {len(setup.splits.validation):,} validation, {len(setup.splits.test):,} test images"
     lines = {
         "device": str(context.backend),
-        "data": f"{opened.dataset.name}: {sizes}, {len(opened.dataset.classes)} classes",
-        **{f"note {number}": note for number, note in enumerate(opened.dataset.notes, 1)},
+        "data": f"{setup.dataset.name}: {sizes}, {len(setup.dataset.classes)} classes",
+        **{f"note {number}": note for number, note in enumerate(setup.dataset.notes, 1)},
         "pipeline": pipeline,
         "case": f"{config.model}, {config.precision}, strategy {config.strategy}, batch {config.batch_size}, {config.epochs} epochs",
         "recipe": _recipe(config),
@@ -177,18 +174,18 @@ def _recipe(config: RunConfig) -> str:
     return ", ".join(text for text, holds in parts.items() if holds)
 
 
-def _work(opened: Opened, pipeline: pipelines.Pipeline, batch_size: int) -> dict[str, float]:
+def _work(setup: TrainingSetup, pipeline: pipelines.Pipeline, batch_size: int) -> dict[str, float]:
     """FLOPs of a train step from their three sources, and its bytes; what a source does not say is absent."""
-    shape, row = opened.inputs.stored_shape, opened.inputs.network_shape
+    shape, row = setup.preprocessing.stored_shape, setup.preprocessing.network_shape
     batch = {
         "image": jax.ShapeDtypeStruct((batch_size, *shape), np.uint8),
         "label": jax.ShapeDtypeStruct((batch_size,), np.int32),
     }
     found = {
-        "flops_per_step": model_flops(opened.step, opened.state, batch),
-        "closed_form_flops_per_step": training_step_flops(opened.model, row, batch_size, opened.step.network.trained),
+        "flops_per_step": model_flops(setup.step, setup.state, batch),
+        "closed_form_flops_per_step": training_step_flops(setup.model, row, batch_size, setup.step.network.trainable),
         "compiler_flops_per_step": compiler_counts(pipeline.program.executable).flops,
-        "bytes_per_step": bytes_once(opened.step, opened.state, batch),
+        "bytes_per_step": bytes_once(setup.step, setup.state, batch),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -201,7 +198,7 @@ def _remarks(work: dict[str, float], history: History, devices: int) -> list[str
         compiler=compiler and compiler * devices,
         closed_form=work["closed_form_flops_per_step"],
     )
-    times = [seconds / steps for steps, seconds in history.steady()]
+    times = [seconds / steps for steps, seconds in history.steady_dispatches()]
     found = {
         "model FLOPs": check.disagreement,
         "step times": noise(times).verdict.removeprefix("steady") if times else "",
@@ -228,7 +225,7 @@ def _quality(history: History, test: dict[str, float]) -> dict[str, float]:
 
 def _speed(config: RunConfig, history: History, work: dict[str, float]) -> dict[str, float]:
     metrics = work | {"first_step_time": history.dispatches[0][1], "training_time": history.seconds}
-    times = [seconds / steps for steps, seconds in history.steady()]
+    times = [seconds / steps for steps, seconds in history.steady_dispatches()]
     if not times:
         return metrics
     step_time = float(np.median(times))
@@ -243,8 +240,8 @@ def _speed(config: RunConfig, history: History, work: dict[str, float]) -> dict[
     }
 
 
-def _memory(opened: Opened, pipeline: pipelines.Pipeline) -> dict[str, float]:
-    plan, (peak, _) = planned(pipeline.program.executable), observed_peak(opened.strategy.devices)
+def _memory(setup: TrainingSetup, pipeline: pipelines.Pipeline) -> dict[str, float]:
+    plan, (peak, _) = planned(pipeline.program.executable), observed_peak(setup.strategy.devices)
     found = {"memory_planned": plan and plan.total, "memory_peak": peak}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -258,20 +255,20 @@ def _samples(history: History) -> dict[str, list[float]]:
     return {
         "dispatch_steps": [steps for steps, *_ in history.dispatches],
         "dispatch_time": [seconds for _, seconds, _ in history.dispatches],
-        "dispatch_sitting": [sitting for *_, sitting in history.dispatches],
+        "dispatch_session": [session for *_, session in history.dispatches],
     }
 
 
-def _provenance(opened: Opened, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
+def _provenance(setup: TrainingSetup, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
     return {
-        "strategy_devices": len(opened.strategy.devices),
-        "compiler_options": opened.strategy.options,
+        "strategy_devices": len(setup.strategy.devices),
+        "compiler_options": setup.strategy.options,
         "compile_cached": pipeline.program.cached,
         "pipeline": pipeline.name,
         "pipeline_reason": reason,
-        "classes": list(opened.dataset.classes),
-        "examples": {name: len(getattr(opened.splits, name)) for name in ("train", "validation", "test")},
-        "notes": list(opened.dataset.notes),
-        "sittings": history.sittings,
-        "memory_peak_source": observed_peak(opened.strategy.devices)[1],
+        "classes": list(setup.dataset.classes),
+        "examples": {name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")},
+        "notes": list(setup.dataset.notes),
+        "sessions": history.sessions,
+        "memory_peak_source": observed_peak(setup.strategy.devices)[1],
     }

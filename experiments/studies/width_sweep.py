@@ -1,7 +1,7 @@
 """From which size of network on is the accelerator faster? The dropout MLP of system C9, its width doubled over and over.
 
 The pixels are made up, as many images of MNIST's size as the preset has: time does not hang on what they show. An epoch is one
-dispatch of the resident pipeline. Compiling and copying to the device are timed apart, and `experiments.findings.crossover` weighs
+dispatch of the resident pipeline. Compiling and copying to the device are timed apart, and `experiments.analysis.crossover` weighs
 records of two devices with them and without.
 """
 
@@ -13,14 +13,14 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import steps
 from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context, with_strategy
 from experiments.measure.flops import bytes_once, model_flops
 from experiments.measure.timing import Timing, compiled, timed
-from experiments.studies.study import Case, Context, Measured, placed
+from experiments.workloads import synthetic_step
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
-from jaxcnn.data.augment import prepare
+from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
 
 COLUMNS = (
@@ -36,11 +36,11 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One a width; the model asked for is not heeded.
 
     Raises:
-      InputError: as of `placed`.
+      InputError: as of `with_strategy`.
     """
     recipe = models.spec("mlp").recipe
     filled = {"batch_size": recipe.batch_size, "optimizer": recipe.optimizer, "learning_rate": recipe.learning_rate}
-    config = placed(config.filled_in(filled), backend)
+    config = with_strategy(config.with_defaults(filled), backend)
     return [_case(config.replace(model=f"mlp:{width}")) for width in WIDTHS[config.preset]]
 
 
@@ -50,19 +50,19 @@ def _case(config: RunConfig) -> Case:
     return Case(config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}"))
 
 
-def measure(case: Case, context: Context) -> Measured:
+def measure(case: Case, context: Context) -> CaseResult:
     """Times compiling, copying the images to the device, and an epoch."""
     config, budget = case.config, BUDGETS[case.config.preset]
     shape = models.spec("mlp").input_shape
-    images = steps.noise_batch(case.settings["images"], shape, 10, config.seed)
+    images = synthetic_step.noise_batch(case.settings["images"], shape, 10, config.seed)
     model = models.build(config.model, input_shape=shape, seed=config.seed)
     optimizer = training.optimizer(config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1)
-    state, step = training.create(model, optimizer, seed=config.seed, precision=config.precision, prepare=prepare())
+    state, step = training.create(model, optimizer, seed=config.seed, precision=config.precision, preprocess=make_preprocess())
     strategy = parallel.strategy(config.strategy, context.backend.devices)
     feed = ResidentFeed(len(images["label"]), config.batch_size, config.seed)
     copying = timed(lambda: strategy.place_data(images), budget=budget)
     epoch = Epoch(strategy.place(state), strategy.place_data(images), feed.capacity)
-    seconds = epoch.compile(strategy.compile(training.many_train_steps(step, feed), resident=True))
+    seconds = epoch.compile(strategy.compile(training.multi_step(step, feed), resident=True))
     running = timed(epoch, budget=budget)
     batch = {name: rows[: config.batch_size] for name, rows in images.items()}
     work = {"flops_per_step": model_flops(step, state, batch), "bytes_per_step": bytes_once(step, state, batch)}
@@ -77,7 +77,7 @@ def measure(case: Case, context: Context) -> Measured:
     samples = {"training_time": list(running.samples), "copy_time": list(copying.samples)}
     told = {"noise": running.noise.verdict, "copy_noise": copying.noise.verdict, "calls_per_sample": running.calls_per_sample}
     told |= {"strategy_devices": len(strategy.devices), "compiler_options": strategy.options, "pipeline": "resident"}
-    return Measured(metrics, samples | {"step_time": [t / feed.capacity for t in running.samples]}, provenance=told)
+    return CaseResult(metrics, samples | {"step_time": [t / feed.capacity for t in running.samples]}, provenance=told)
 
 
 @dataclass

@@ -67,7 +67,7 @@ def standardise_each(images: Array) -> Array:
     return (images - mean) / jnp.maximum(std, least)
 
 
-def prepare(
+def make_preprocess(
     names: tuple[str, ...] = (),
     mean: tuple[float, ...] = (0.0,),
     std: tuple[float, ...] = (1.0,),
@@ -88,13 +88,13 @@ def prepare(
       per_image: every image by its own mean and standard deviation instead, see `standardise_each`.
 
     Returns:
-      ``prepare(images: u8[N, H, W, C], keys: key[N] | None) -> f32[N, height, width, C]``; no keys, no augmentation. It
+      ``preprocess(images: u8[N, H, W, C], keys: key[N] | None) -> f32[N, height, width, C]``; no keys, no augmentation. It
       raises `InputError` when it is traced with images smaller than `size`.
 
     Raises:
       InputError: an unknown name, or a size below 1.
 
-    >>> prepare(size=(2, 2))(jnp.full((1, 4, 4, 1), 255, jnp.uint8), None).ravel().tolist()
+    >>> make_preprocess(size=(2, 2))(jnp.full((1, 4, 4, 1), 255, jnp.uint8), None).ravel().tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     for name in names:

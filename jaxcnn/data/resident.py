@@ -34,19 +34,19 @@ class ResidentFeed:
         """``i[count]``: the order of the epoch that a step falls into."""
         return epoch_order(self.count, self.seed, step // self.capacity, jnp)
 
-    def batch(self, data: Data, order: Array, step: Array, spread: Any) -> Data:
+    def batch(self, data: Data, order: Array, step: Array, sharding: Any) -> Data:
         """The training batch of a step, as far as this program works on it."""
         first = step % self.capacity * self.batch_size
-        rows = order[spread.split(first + jnp.arange(self.batch_size))]
+        rows = order[sharding.shard(first + jnp.arange(self.batch_size))]
         return {"image": data["image"][rows], "label": data["label"][rows]}
 
     def evaluation_batches(self, count: Array) -> Array:
         """Batches in an evaluation of `count` examples, the last one filled up with masked rows."""
         return -(-count // self.batch_size)
 
-    def evaluation_batch(self, data: Data, index: Array, count: Array, spread: Any) -> Data:
+    def evaluation_batch(self, data: Data, index: Array, count: Array, sharding: Any) -> Data:
         """One of them: rows from `count` on repeat the last example and are masked."""
-        rows = spread.split(index * self.batch_size + jnp.arange(self.batch_size))
+        rows = sharding.shard(index * self.batch_size + jnp.arange(self.batch_size))
         inside = jnp.minimum(rows, count - 1)
         return {
             "image": data["image"][inside],

@@ -25,9 +25,9 @@ class ScheduledFeed:
         """The table."""
         return data["rows"]
 
-    def batch(self, data: Data, order: Array, step: Array, spread: Any) -> Data:
+    def batch(self, data: Data, order: Array, step: Array, sharding: Any) -> Data:
         """The training batch of a step, as far as this program works on it."""
-        rows = spread.split(order[step % self.capacity])
+        rows = sharding.shard(order[step % self.capacity])
         return {"image": data["image"][rows], "label": data["label"][rows]}
 
 

@@ -2,7 +2,7 @@
 
 from jaxcnn.detection.boxes import VOC_ANCHORS, Detections, decode, detect, iou, non_maximum_suppression
 from jaxcnn.detection.drawing import draw
-from jaxcnn.detection.loss import region_sums
+from jaxcnn.detection.loss import region_objective
 from jaxcnn.detection.pictures import SHAPES, synthetic_pictures
 
 __all__ = [
@@ -14,6 +14,6 @@ __all__ = [
     "draw",
     "iou",
     "non_maximum_suppression",
-    "region_sums",
+    "region_objective",
     "synthetic_pictures",
 ]

@@ -19,7 +19,7 @@ THRESHOLD = 0.6
 SMALLEST = 0.001  # of the picture; Darknet's reader drops boxes that are narrower or lower
 
 
-def region_sums(predictions: Array, batch: dict[str, Array], anchors: Anchors = VOC_ANCHORS) -> dict[str, Array]:
+def region_objective(predictions: Array, batch: dict[str, Array], anchors: Anchors = VOC_ANCHORS) -> dict[str, Array]:
     """The region loss, pictures whose every object is found, and pictures, summed over the rows that are not masked.
 
     A true box belongs to the cell that its centre lies in and to the anchor nearest in shape (IoU). With σ the sigmoid,
@@ -50,7 +50,7 @@ def region_sums(predictions: Array, batch: dict[str, Array], anchors: Anchors = 
     Redmon and Farhadi, *YOLO9000: Better, Faster, Stronger*, 2017, §2.
 
     >>> batch = {"boxes": jnp.array([[[0.25, 0.75, 1.2, 1.2]]]), "label": jnp.array([[0]])}
-    >>> sums = jax.jit(functools.partial(region_sums, anchors=((1.0, 1.0), (2.4, 2.4))))
+    >>> sums = jax.jit(functools.partial(region_objective, anchors=((1.0, 1.0), (2.4, 2.4))))
     >>> metrics = sums(jnp.zeros((1, 2, 2, 2, 5 + 3)).at[0, 1, 0, 1, 4:6].set(9.0), batch)
     >>> float(metrics["correct"]), float(metrics["count"])
     (1.0, 1.0)

@@ -30,7 +30,7 @@ class Recipe:
     learning_rate: float = 2e-3
     schedule: str = "cosine"
     weight_decay: float = 0.0
-    decayed: tuple[str, ...] = ()
+    weight_decay_layers: tuple[str, ...] = ()
     moving_average: float = 0.0
     stages: tuple[float, ...] = (1.0,)
     patience: tuple[int, ...] = ()
@@ -64,7 +64,7 @@ DEEP_MNIST = Recipe(
 
 CIFAR_TUTORIAL = Recipe(
     "TensorFlow's CIFAR-10 tutorial, cifar10.py; of its 1,000,000 steps the course reports the first 46,000",
-    optimizer="sgd", learning_rate=0.1, schedule="step:350:0.1", weight_decay=0.004, decayed=("dense1", "dense2"),
+    optimizer="sgd", learning_rate=0.1, schedule="step:350:0.1", weight_decay=0.004, weight_decay_layers=("dense1", "dense2"),
     moving_average=0.9999, augment="crop,flip,brightness,contrast", normalise="image", resize=32,
     dataset="cifar10", epochs=118, batch_size=128,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops.stored import stored
+from jaxcnn.ops.materialize import stored
 
 LANES = 256  # numbers side by side, at least, where the image has so many
 

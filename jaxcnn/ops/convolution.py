@@ -22,7 +22,7 @@ from jax import Array, lax
 
 from jaxcnn.ops import native
 from jaxcnn.ops.channels import channel_sums
-from jaxcnn.ops.stored import divided, stored
+from jaxcnn.ops.materialize import divided, stored
 
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
 
@@ -155,7 +155,7 @@ def _rectified(images: Array, kernel: Array, bias: Array, window: _Window) -> Ar
         return lambda images, kernel, bias: jnp.maximum(convolve(window, images, kernel) + bias, 0)
 
     def fast(images, kernel, bias):
-        if _in_kernels(images, kernel, bias) and native.takes(images, kernel, window.pads, window.dilation):
+        if _in_kernels(images, kernel, bias) and native.supports(images, kernel, window.pads, window.dilation):
             return native.conv_relu(images, kernel, bias, window.strides, window.pads, window.dilation)
         return rectified(_fast_convolution)(images, kernel, bias)
 
@@ -216,7 +216,7 @@ def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:
 
 
 def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, turned: bool = False) -> Array:
-    if _in_kernels(images, kernel) and native.takes(images, kernel, pads, dilation):
+    if _in_kernels(images, kernel) and native.supports(images, kernel, pads, dilation):
         return native.convolution(images, kernel, strides, pads, dilation, turned=turned)
     return _xla(images, _turned(kernel) if turned else kernel, strides, pads, dilation, precision)
 

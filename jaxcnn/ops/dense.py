@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.ops import native
-from jaxcnn.ops.stored import divided
+from jaxcnn.ops.materialize import divided
 
 LARGE = 2**19  # numbers in a kernel: XLA:CPU's own product, one with what feeds it, is as fast for fewer
 

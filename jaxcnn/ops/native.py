@@ -3,7 +3,7 @@
 They are C++ (``jaxcnn/ops/kernels``), one library for each instruction set, that XLA:CPU calls on its own threads and in its own memory through
 its foreign function interface. Where none was built, because there is no compiler, `available` says so and XLA's own operations stand in.
 
-The compiler cannot divide a call between devices: it would give each the whole batch. See `left_out`.
+The compiler cannot divide a call between devices: it would give each the whole batch. See `without_native_kernels`.
 """
 
 import contextlib
@@ -37,19 +37,19 @@ CHANNELS = 16  # of images and of outputs, from which on its transforms are wort
 TRANSFORMED = {"convolution": 100, "kernel_gradient": 16}  # tiles that take as long as a kernel's transform
 WORTH = {"convolution": 0.9, "kernel_gradient": 0.6}  # of the definition's multiplications, at most
 
-_left_out = jax.make_user_context(False)  # a part of what `jax.jit` knows a program by
+_without_native_kernels = jax.make_user_context(False)  # a part of what `jax.jit` knows a program by
 
 
 @contextlib.contextmanager
-def left_out() -> Iterator[None]:
+def without_native_kernels() -> Iterator[None]:
     """What is traced within has none of these calls: for programs over several devices, for export, and for the compiler's own counts."""
-    with _left_out(True):
+    with _without_native_kernels(True):
         yield
 
 
 def available() -> bool:
     """Whether programs traced here may call them."""
-    return not _left_out.value and instruction_set() is not None
+    return not _without_native_kernels.value and instruction_set() is not None
 
 
 @functools.cache
@@ -105,7 +105,7 @@ def _digest(folder: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
-def takes(images: Array, kernel: Array, pads: Pairs, dilation: Pair) -> bool:
+def supports(images: Array, kernel: Array, pads: Pairs, dilation: Pair) -> bool:
     """Whether no side is padded by less than nothing, and the kernel fits into the images."""
     sides = zip(images.shape[1:3], kernel.shape[:2], pads, dilation, strict=True)
     return min(map(min, pads)) >= 0 and all(size + sum(pad) > (count - 1) * step for size, count, pad, step in sides)
@@ -114,7 +114,7 @@ def takes(images: Array, kernel: Array, pads: Pairs, dilation: Pair) -> bool:
 def convolution(images: Array, kernel: Array, strides: Pair, pads: Pairs, dilation: Pair, *, turned: bool = False) -> Array:
     """``f32[N, H, W, C]`` with ``f32[h, w, C, D]`` to ``f32[N, H', W', D]``.
 
-    Only of what it `takes`. Reverse mode is the caller's to define; under `jax.vmap` one is computed after the other.
+    Only of what it `supports`. Reverse mode is the caller's to define; under `jax.vmap` one is computed after the other.
 
     Args:
       images, kernel, strides, dilation: as of `jax.lax.conv_general_dilated`.

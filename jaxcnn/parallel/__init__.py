@@ -1,4 +1,4 @@
-"""Strategies: how a step is placed on devices and compiled. Nothing else of a program changes with them."""
+"""Strategies: how a step is placed on devices and compiled. Nothing else of a program changes."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,41 @@ from jaxcnn.errors import require_known
 from jaxcnn.parallel.data import Data
 from jaxcnn.parallel.jit import Jit
 from jaxcnn.parallel.pmap import Pmap
+from jaxcnn.parallel.strategy import Strategy, batch_share
 
-STRATEGIES: dict[str, type[Jit]] = {"jit": Jit, "pmap": Pmap, "data": Data}
+__all__ = ["AUTO", "REFERENCE", "STRATEGIES", "Strategy", "batch_share", "device_count", "resolve", "strategy"]
+
+STRATEGIES: dict[str, type[Strategy]] = {"jit": Jit, "pmap": Pmap, "data": Data}
+REFERENCE = "jit"  # the strategy whose results every other one must reproduce
+AUTO = "auto"
 
 
-def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Jit:
-    """The strategy called `name` over the devices given, or over all of them.
+def resolve(name: str, device_count: int) -> str:
+    """The key of `STRATEGIES` that `name` stands for; ``auto`` depends on the number of devices.
+
+    Raises:
+      InputError: an unknown name.
+
+    >>> resolve("auto", 1), resolve("auto", 8), resolve("pmap", 8)
+    ('jit', 'data', 'pmap')
+    """
+    if name == AUTO:
+        return "jit" if device_count == 1 else "data"
+    require_known("strategy", name, STRATEGIES)
+    return name
+
+
+def device_count(name: str, available: int) -> int:
+    """The number of devices that a strategy, or ``auto``, uses out of `available`.
+
+    >>> device_count("jit", 8), device_count("auto", 8)
+    (1, 8)
+    """
+    return STRATEGIES[resolve(name, available)].device_count(available)
+
+
+def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Strategy:
+    """The strategy called `name` over the devices given, or over all devices.
 
     Raises:
       InputError: an unknown name.
@@ -21,9 +50,9 @@ def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Jit:
     >>> from jaxcnn import models, training
     >>> import jax.numpy as jnp, optax
     >>> state, step = training.create(models.build("logistic"), optax.sgd(0.1))
-    >>> over = strategy("pmap")
+    >>> pmap = strategy("pmap")
     >>> batch = {"image": jnp.ones((8, 28, 28, 1)), "label": jnp.arange(8)}
-    >>> state, metrics = over.compile(step)(over.place(state), over.place_batch(batch))
+    >>> state, metrics = pmap.compile(step)(pmap.place(state), pmap.place_batch(batch))
     >>> int(metrics["count"])
     8
     """

@@ -1,32 +1,45 @@
-"""Data parallelism as one program: the compiler divides the work by the shardings of its arguments."""
+"""Data parallelism as one program: the compiler partitions it by the shardings of its arguments."""
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.ops import native
-from jaxcnn.parallel.jit import Jit
-from jaxcnn.parallel.options import compiler_options
-from jaxcnn.training.step import Spread
+from jaxcnn.parallel.strategy import Strategy
+from jaxcnn.training.step import BatchSharding
 
 AXIS = "data"
 
 
-class Data(Jit):
-    """`jax.jit` over a mesh: the state on every device, the batch divided, gradients summed by the compiler."""
+class Data(Strategy):
+    """`jax.jit` over a mesh: state replicated, batch divided, gradients summed by the compiler."""
 
     about = "jax.jit over a mesh, the batch divided by NamedSharding"
 
-    def __init__(self, devices: tuple[jax.Device, ...]):
-        self.devices = devices
-        self.options = compiler_options(devices[0].platform)
-        mesh = Mesh(devices, (AXIS,))
-        self._shared = NamedSharding(mesh, PartitionSpec())
-        self._split = NamedSharding(mesh, PartitionSpec(AXIS))
-        self._spread = Spread(split=lambda rows: lax.with_sharding_constraint(rows, self._split))
+    def __init__(self, devices: Sequence[jax.Device]):
+        super().__init__(devices)
+        mesh = Mesh(self.devices, (AXIS,))
+        self.state_placement = self.data_placement = NamedSharding(mesh, PartitionSpec())
+        self.batch_placement = NamedSharding(mesh, PartitionSpec(AXIS))
+        self.batch_sharding = BatchSharding(shard=self._constrain)
 
-    def _jit(self, function: Any, **settings: Any) -> Any:
-        divided = function if len(self.devices) == 1 else native.left_out()(function)
-        return super()._jit(divided, out_shardings=self._shared, **settings)
+    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
+        return self._jit(step, donate_argnums=0)
+
+    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
+        return self._jit(evaluate)
+
+    def _constrain(self, rows: jax.Array) -> jax.Array:
+        return lax.with_sharding_constraint(rows, self.batch_placement)
+
+    def _jit(self, function: Callable, **settings) -> Callable:
+        if len(self.devices) > 1:  # the compiler cannot partition a call of a native kernel
+            function = native.without_native_kernels()(function)
+        function = functools.partial(function, sharding=self.batch_sharding)
+        options = self.options or None
+        return jax.jit(
+            function, compiler_options=options, out_shardings=self.state_placement, **settings
+        )

@@ -55,7 +55,7 @@ class Members:
         """Compiles ``function(state, …)`` of one member for all of them at its first call; nothing is donated.
 
         Args:
-          function: a `TrainStep`, a ``run`` of `many_train_steps`, or any function of one member's arrays.
+          function: a `TrainStep`, a ``run`` of `multi_step`, or any function of one member's arrays.
           in_axes: of its arguments: 0 where each member has its own, None where they share one.
 
         Returns:
@@ -63,8 +63,8 @@ class Members:
         """
         specs = jax.tree.map(_spec, in_axes, is_leaf=_is_axis)
         mapped = jax.vmap(function, in_axes=in_axes)
-        spread = jax.shard_map(mapped, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False)
-        return jax.jit(spread, compiler_options=self.options or None)
+        sharding = jax.shard_map(mapped, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False)
+        return jax.jit(sharding, compiler_options=self.options or None)
 
     def fetch(self, tree: Any) -> list[Any]:
         """Each member's part of what a program gave, on the host."""

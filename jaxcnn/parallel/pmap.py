@@ -1,42 +1,51 @@
-"""Data parallelism by `jax.pmap`: each device runs the step on its share and sums over a named axis."""
+"""Data parallelism by `jax.pmap`: each device steps on its share and sums over a named axis."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.parallel.data import AXIS, Data
+from jaxcnn.parallel.data import AXIS
+from jaxcnn.parallel.strategy import Shapes, Strategy, batch_share
 from jaxcnn.training.objective import Batch
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import Spread
+from jaxcnn.training.step import BatchSharding
 
 
-class Pmap(Data):
-    """`jax.pmap`: state and batch carry a leading axis, an entry a device. It takes no compiler options."""
+class Pmap(Strategy):
+    """`jax.pmap`: state and batch have a leading axis, an entry per device.
+
+    `jax.pmap` takes no compiler options.
+    """
 
     about = "jax.pmap, a replica of the state on each device"
 
-    def __init__(self, devices: tuple[jax.Device, ...]):
+    def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)
         self.options = {}
-        self._spread = Spread(AXIS, self._share)
-
-    def _share(self, rows: Array) -> Array:
-        size = len(rows) // len(self.devices)
-        return lax.dynamic_slice_in_dim(rows, lax.axis_index(AXIS) * size, size)
+        mesh = Mesh(self.devices, (AXIS,))
+        self.state_placement = self.batch_placement = NamedSharding(mesh, PartitionSpec(AXIS))
+        self.data_placement = NamedSharding(mesh, PartitionSpec())
+        self.batch_sharding = BatchSharding(AXIS, self._share)
 
     def place(self, state: TrainState) -> TrainState:
         count = len(self.devices)
         stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
-        return jax.device_put(stacked, self._split)
+        return jax.device_put(stacked, self.state_placement)
 
     def place_batch(self, batch: Batch) -> Batch:
         count = len(self.devices)
         shares = jax.tree.map(lambda x: x.reshape(count, len(x) // count, *x.shape[1:]), batch)
-        return jax.device_put(shares, self._split)
+        return jax.device_put(shares, self.batch_placement)
+
+    def abstract_state(self, state: Shapes) -> Shapes:
+        return self._stacked(state)
+
+    def abstract_batch(self, batch: Shapes) -> Shapes:
+        return self._stacked(batch_share(batch, len(self.devices)))
 
     def compile(self, step: Callable, *, resident: bool = False) -> Callable:
         in_axes = (0, None, None) if resident else (0, 0)
@@ -45,9 +54,20 @@ class Pmap(Data):
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         return self._pmap(evaluate, in_axes=(0, None, None) if resident else (0, 0), out_axes=None)
 
+    def compile_for_export(self, step: Callable) -> Callable:
+        return jax.jit(self.compile(step))
+
     def fetch(self, state: TrainState) -> TrainState:
         return jax.device_get(jax.tree.map(lambda x: x[0], state))
 
-    def _pmap(self, function: Callable, **settings: Any) -> Callable:
-        with_spread = functools.partial(function, spread=self._spread)
-        return jax.pmap(with_spread, axis_name=AXIS, devices=list(self.devices), **settings)
+    def _share(self, rows: Array) -> Array:
+        size = len(rows) // len(self.devices)
+        return lax.dynamic_slice_in_dim(rows, lax.axis_index(AXIS) * size, size)
+
+    def _stacked(self, shapes: Shapes) -> Shapes:
+        count = len(self.devices)
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), shapes)
+
+    def _pmap(self, function: Callable, **settings) -> Callable:
+        function = functools.partial(function, sharding=self.batch_sharding)
+        return jax.pmap(function, axis_name=AXIS, devices=list(self.devices), **settings)

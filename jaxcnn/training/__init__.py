@@ -2,31 +2,31 @@
 
 from jaxcnn.training.checkpoint import Checkpoints
 from jaxcnn.training.history import History
-from jaxcnn.training.loop import Interrupted, NonFiniteLossError, Plan, fit
-from jaxcnn.training.many import many_train_steps, whole_evaluation
+from jaxcnn.training.loop import FitConfig, Interrupted, NonFiniteLossError, fit
+from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import class_logits, means
 from jaxcnn.training.optimizer import OPTIMIZERS, optimizer
 from jaxcnn.training.precision import PRECISIONS
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import EvalStep, Spread, TrainStep, create
+from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep, create
 
 __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
+    "BatchSharding",
     "Checkpoints",
     "EvalStep",
+    "FitConfig",
     "History",
     "Interrupted",
     "NonFiniteLossError",
-    "Plan",
-    "Spread",
     "TrainState",
     "TrainStep",
     "class_logits",
     "create",
+    "evaluate_dataset",
     "fit",
-    "many_train_steps",
     "means",
+    "multi_step",
     "optimizer",
-    "whole_evaluation",
 ]

@@ -1,5 +1,6 @@
-"""Checkpoints: the last state, from which a run goes on to the same bits, and the best one, which is used afterwards."""
+"""Checkpoints: the last state, to resume from bit for bit, and the best one, to use afterwards."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ from jaxcnn.training.history import History
 from jaxcnn.training.state import TrainState
 
 _IDENTITY = "identity.json"
+_OLD_NAMES = {"ema_params": "average", "lr_scale": "rate"}  # fields of `TrainState` before 0.2
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What a checkpoint held: the best state is None before the end of the first epoch."""
+    """What a checkpoint contains; `best` is None before the end of the first epoch."""
 
     state: TrainState
     best: TrainState | None
@@ -25,11 +27,13 @@ class Restored:
 
 
 class Checkpoints:
-    """A folder with the sub-folders ``last`` and ``best``, written by orbax: to a temporary name, then renamed.
+    """A folder with the sub-folders ``last`` and ``best``, written by Orbax.
+
+    Orbax writes to a temporary name and renames, so that a save is complete or absent.
 
     Args:
-      folder: made at the first save; may be a bucket.
-      identity: what must be the same for a run to go on (model, data, batch size, …), values that JSON can hold.
+      folder: created at the first save; may be a bucket.
+      identity: what must be the same for a run to resume (model, data, batch size, …), as JSON.
     """
 
     def __init__(self, folder: str | epath.Path, identity: dict[str, Any]):
@@ -38,10 +42,12 @@ class Checkpoints:
         self._managers: dict[str, ocp.CheckpointManager] = {}
 
     def save(self, state: TrainState, best: TrainState | None, history: History) -> None:
-        """Saves both, the best first, so that the history that comes with ``last`` never names a best that is not there.
+        """Saves both states, the best one first.
+
+        The history saved with ``last`` therefore never names a best state that is missing.
 
         Args:
-          state, best: as a single device would hold them (`Strategy.fetch`).
+          state, best: on the host, as `Strategy.fetch` returns them.
           history: saved with ``last``.
         """
         self._write_identity()
@@ -52,7 +58,7 @@ class Checkpoints:
         self.wait()
 
     def restore(self, like: TrainState) -> Restored | None:
-        """The last save, or None where there is none.
+        """Restores the last save, or returns None if there is none.
 
         Args:
           like: a state of the same structure, shapes and dtypes.
@@ -67,23 +73,23 @@ class Checkpoints:
             step = self._manager("last").latest_step()
             if step is None:
                 return None
-            saved = self._manager("last").restore(step, args=_args(like, restore=True))
-            history = History.from_json(saved["history"])
-            best = self._restore_best(like, history)
-        except Exception as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise InputError(
-                f"the checkpoint in {self.folder} is damaged ({reason[:200]}); delete that folder or start anew with --force"
-            ) from error
-        history.sittings += 1
-        return Restored(saved["state"], best, history)
+            state, saved_history = self._restore("last", step, like)
+            history = History.from_json(saved_history)
+            best = None
+            if history.best is not None:
+                best, _ = self._restore("best", int(history.best["step"]), like)
+        except Exception as error:  # orbax and tensorstore raise many kinds for a damaged file
+            raise self._damaged(error) from error
+        history.sessions += 1
+        return Restored(state, best, history)
 
     def wait(self) -> None:
-        """Returns when all that was saved is on the disk."""
+        """Blocks until everything saved is on the disk."""
         for manager in self._managers.values():
             manager.wait_until_finished()
 
     def close(self) -> None:
+        """Waits for what is being written and releases Orbax's threads."""
         for manager in self._managers.values():
             manager.close()
         self._managers.clear()
@@ -102,16 +108,27 @@ class Checkpoints:
 
     def _save(self, name: str, step: int, state: TrainState, history: History | None = None) -> None:
         manager = self._manager(name)
-        if step not in manager.all_steps():
-            manager.save(step, args=_args(state, history), force=True)
+        if step in manager.all_steps():
+            return
+        parts: dict[str, Any] = {"state": ocp.args.StandardSave(state)}
+        if history:
+            parts["history"] = ocp.args.JsonSave(history.to_json())
+        manager.save(step, args=ocp.args.Composite(**parts), force=True)
 
-    def _restore_best(self, like: TrainState, history: History) -> TrainState | None:
-        if history.best is None:
-            return None
-        return self._manager("best").restore(int(history.best["step"]), args=_args(like, restore=True, history=False))["state"]
+    def _restore(self, name: str, step: int, like: TrainState) -> tuple[TrainState, Any]:
+        """The state and, from ``last``, the history as JSON."""
+        folder = self.folder / name / str(step)
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        names = _saved_names(folder / "state")
+        target = {names[field]: getattr(shapes, field) for field in names}
+        parts: dict[str, Any] = {"state": ocp.args.StandardRestore(target)}
+        if name == "last":
+            parts["history"] = ocp.args.JsonRestore()
+        saved = self._manager(name).restore(step, args=ocp.args.Composite(**parts))
+        state = TrainState(**{field: saved["state"][names[field]] for field in names})
+        return state, saved.get("history")
 
     def _write_identity(self) -> None:
-        """Once, and whole or not at all."""
         if (self.folder / _IDENTITY).exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -121,25 +138,31 @@ class Checkpoints:
 
     def _check_identity(self) -> None:
         try:
-            found = json.loads((self.folder / _IDENTITY).read_text())
+            saved = json.loads((self.folder / _IDENTITY).read_text())
         except ValueError as error:
-            raise InputError(
-                f"the checkpoint in {self.folder} is damaged ({_IDENTITY}: {error}); delete that folder or start anew with --force"
-            ) from error
-        differing = [
-            f"{name} {found.get(name)!r} there, {self._identity.get(name)!r} here"
-            for name in sorted(found.keys() | self._identity.keys())
-            if found.get(name) != self._identity.get(name)
+            raise self._damaged(f"{_IDENTITY}: {error}") from error
+        differences = [
+            f"{name} {saved.get(name)!r} there, {self._identity.get(name)!r} here"
+            for name in sorted(saved.keys() | self._identity.keys())
+            if saved.get(name) != self._identity.get(name)
         ]
-        if differing:
+        if differences:
             raise InputError(
-                f"the checkpoint in {self.folder} is of another run: {'; '.join(differing)}. Choose another folder, or start anew with --force"
+                f"the checkpoint in {self.folder} is of another run: {'; '.join(differences)}. "
+                "Choose another folder, or start anew with --force"
             )
 
+    def _damaged(self, error: Exception | str) -> InputError:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return InputError(
+            f"the checkpoint in {self.folder} is damaged ({reason[:200]}); "
+            "delete that folder or start anew with --force"
+        )
 
-def _args(state: TrainState, history: Any = None, *, restore: bool = False) -> ocp.args.Composite:
-    if not restore:
-        extra = {"history": ocp.args.JsonSave(history.to_json())} if history else {}
-        return ocp.args.Composite(state=ocp.args.StandardSave(state), **extra)
-    extra = {} if history is False else {"history": ocp.args.JsonRestore()}
-    return ocp.args.Composite(state=ocp.args.StandardRestore(jax.tree.map(ocp.utils.to_shape_dtype_struct, state)), **extra)
+
+def _saved_names(folder: epath.Path) -> dict[str, str]:
+    """Each field of `TrainState` and the name under which a saved state has it."""
+    saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
+    fields = [field.name for field in dataclasses.fields(TrainState)]
+    is_old = "lr_scale" not in saved
+    return {field: _OLD_NAMES.get(field, field) if is_old else field for field in fields}

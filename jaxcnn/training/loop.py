@@ -1,4 +1,7 @@
-"""The loop: dispatch, check, evaluate, keep the best, stop early. The same for every pipeline and strategy."""
+"""The training loop: dispatch, check, evaluate, keep the best state, stop early.
+
+It is the same for every pipeline and every strategy.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,17 +18,21 @@ from jaxcnn.training.interrupt import deferred_interrupts
 from jaxcnn.training.objective import means
 from jaxcnn.training.state import TrainState
 
-Advance = Callable[[TrainState, int, int], tuple[TrainState, dict[str, Any]]]
+RunSteps = Callable[[TrainState, int, int], tuple[TrainState, dict[str, Any]]]
 Evaluate = Callable[[TrainState], dict[str, Any]]
 Save = Callable[[TrainState, TrainState | None, History], None]
 BeginStage = Callable[[TrainState, int, int], TrainState]
 
-DISPATCH_SECONDS = 0.5  # long enough that Python costs nothing, short enough for progress and Ctrl-C
+DISPATCH_SECONDS = 0.5  # long enough to hide Python's overhead, short enough for Ctrl-C
 SAVE_SECONDS = 10.0
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss became NaN or infinite; the message names the step, `history` holds what went before."""
+    """The loss became NaN or infinite.
+
+    Attributes:
+      history: of the run up to the dispatch in which that happened.
+    """
 
     def __init__(self, message: str, history: History):
         super().__init__(message)
@@ -33,11 +40,11 @@ class NonFiniteLossError(ArithmeticError):
 
 
 class Interrupted(Exception):
-    """The user asked to stop; the state was saved. The argument is the number of steps done."""
+    """The user interrupted training; the state was saved. The argument is the number of steps."""
 
 
 class Watcher(Protocol):
-    """Is told of progress."""
+    """Receives progress events."""
 
     def on_dispatch(self, step: int, loss: float, steps: int, seconds: float) -> None: ...
 
@@ -45,18 +52,20 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class FitConfig:
     """How long to train and when to save.
 
     Attributes:
-      epochs: at most, in each stage.
-      steps_per_epoch: whole batches in the training set.
-      patience: a stage ends after so many epochs without a better one; an entry a stage, the last for those after it;
-        empty: never.
-      stages: each starts from the best weights so far.
-      target_accuracy: whose first reaching on the validation set is timed, 0 to 1.
-      target_loss: of training, penalty included; timed when the mean of the last `RECENT` steps has reached it.
-      save_every: steps between two saves; None saves at the end of an epoch, every ten seconds at most.
+      epochs: the largest number of epochs in each stage.
+      steps_per_epoch: the number of whole batches in the training set.
+      patience: a stage ends after this many epochs without improvement; an entry per stage, the
+        last one for all that follow; empty for no early stopping.
+      stages: the number of stages; each starts from the best weights so far.
+      target_accuracy: validation accuracy, 0 to 1, the time to which is recorded.
+      target_loss: training loss, penalty included, the time to which is recorded: when the mean of
+        the last `history.RECENT` steps has reached it.
+      save_every: steps between two saves; None saves at the end of an epoch, at most every
+        `SAVE_SECONDS`.
     """
 
     epochs: int
@@ -69,7 +78,9 @@ class Plan:
 
     def __post_init__(self):
         if self.steps_per_epoch < 1:
-            raise InputError("the batch is larger than the training set: choose a smaller --batch-size")
+            raise InputError(
+                "the batch is larger than the training set: choose a smaller --batch-size"
+            )
         for name in ("epochs", "patience", "stages", "save_every"):
             values = getattr(self, name)
             for value in values if isinstance(values, tuple) else [values]:
@@ -78,31 +89,33 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """At most, in all stages."""
+        """The largest number of steps in all stages together."""
         return self.stages * self.epochs * self.steps_per_epoch
 
     def stage_over(self, step: int, history: History) -> bool:
-        """True at the last step of a stage, or at the end of an epoch that used up its patience."""
+        """True at the last step of a stage, and at the end of an epoch that exhausts patience."""
         patience = self.patience[: history.stage + 1][-1:]
-        impatient = bool(patience) and history.epochs_without_improvement() >= patience[0]
+        exhausted = bool(patience) and history.epochs_without_improvement() >= patience[0]
         at_end = step - history.stage_step >= self.epochs * self.steps_per_epoch
-        return at_end or (impatient and step % self.steps_per_epoch == 0)
+        return at_end or (exhausted and step % self.steps_per_epoch == 0)
 
     def done(self, step: int, history: History) -> bool:
         """True at the end of the last stage."""
         return history.stage == self.stages - 1 and self.stage_over(step, history)
 
-    def room(self, step: int) -> int:
+    def dispatch_limit(self, step: int) -> int:
         """Steps that one dispatch may take: to the end of the epoch or to the next save."""
-        room = self.steps_per_epoch - step % self.steps_per_epoch
-        return min(room, self.save_every - step % self.save_every) if self.save_every else room
+        limit = self.steps_per_epoch - step % self.steps_per_epoch
+        if self.save_every:
+            limit = min(limit, self.save_every - step % self.save_every)
+        return limit
 
 
 def fit(
     state: TrainState,
-    advance: Advance,
+    run_steps: RunSteps,
     evaluate: Evaluate,
-    plan: Plan,
+    config: FitConfig,
     *,
     step: int = 0,
     history: History | None = None,
@@ -111,89 +124,108 @@ def fit(
     begin_stage: BeginStage = lambda best, stage, step: best,
     watcher: Watcher | None = None,
 ) -> tuple[TrainState, TrainState, History]:
-    """Trains until the plan is done.
+    """Trains until `config` says that it is done.
 
     Args:
       state: placed by a strategy.
-      advance: ``advance(state, step, count) -> (state, metrics)`` takes `count` steps; metrics are arrays ``[count]``
-        on the host, so that its return means that the work is done.
+      run_steps: ``run_steps(state, step, count) -> (state, metrics)`` takes `count` steps; metrics
+        are arrays ``[count]`` on the host, so that the work is finished when it returns.
       evaluate: ``evaluate(state) -> metrics``, sums over the validation set.
-      plan: see `Plan`.
-      step, history, best: where an earlier sitting got to.
-      save: called with the state, the best state and the history whenever they should be kept.
-      begin_stage: ``begin_stage(best, stage, step)`` gives the state from which a later stage starts.
-      watcher: is told of progress.
+      config: see `FitConfig`.
+      step, history, best: from an earlier session that this one resumes.
+      save: called with the state, the best state and the history when they should be kept.
+      begin_stage: ``begin_stage(best, stage, step)`` returns the state a later stage starts from.
+      watcher: receives progress events.
 
     Returns:
-      The last state, the state after the epoch with the best validation accuracy, and the history.
+      The last state, the state after the epoch with the best validation accuracy, the history.
 
     Raises:
-      NonFiniteLossError: at once, with the step; what was saved before is left alone.
+      NonFiniteLossError: at once, with the step; what was saved before stays as it is.
       Interrupted: after Ctrl-C or SIGTERM, once the state is saved.
     """
     history = history or History()
     saved_at = time.perf_counter()
     with deferred_interrupts() as interrupted:
-        while not plan.done(step, history):
-            if plan.stage_over(step, history):
-                history.open_stage(step)
+        while not config.done(step, history):
+            if config.stage_over(step, history):
+                history.begin_stage(step)
                 state = begin_stage(best, history.stage, step)
-            count = min(_pace(history), plan.room(step))
-            state, metrics, seconds = _timed(advance, state, step, count)
+            count = min(_dispatch_size(history), config.dispatch_limit(step))
+            state, metrics, seconds = _timed(run_steps, state, step, count)
             _require_finite(metrics["loss"], step, history)
             history.add_dispatch(count, seconds, metrics)
-            history.note_target_loss(plan.target_loss)
+            history.note_target_loss(config.target_loss)
             step += count
             if watcher:
-                watcher.on_dispatch(step, float(metrics["loss"][-1] / metrics["count"][-1]), count, seconds)
-            if step % plan.steps_per_epoch == 0:
-                best = _end_epoch(state, best, step, evaluate, plan, history, watcher)
-            asked, done = interrupted(), plan.done(step, history)
-            if asked or done or _save_due(plan, step, saved_at):
+                loss = float(metrics["loss"][-1] / metrics["count"][-1])
+                watcher.on_dispatch(step, loss, count, seconds)
+            if step % config.steps_per_epoch == 0:
+                best = _end_epoch(state, best, step, evaluate, config, history, watcher)
+            stop, done = interrupted(), config.done(step, history)
+            if stop or done or _save_due(config, step, saved_at):
                 save(state, best, history)
                 saved_at = time.perf_counter()
-            if asked and not done:
+            if stop and not done:
                 raise Interrupted(step)
     return state, best, history
 
 
-def _pace(history: History) -> int:
-    """Steps for the next dispatch: one at first, then as many as fit `DISPATCH_SECONDS`, growing eightfold at most."""
+def _dispatch_size(history: History) -> int:
+    """Steps for the next dispatch: one at first, then as many as fit in `DISPATCH_SECONDS`.
+
+    It grows at most eightfold from one dispatch to the next.
+    """
     if not history.dispatches:
         return 1
     steps, seconds, _ = history.dispatches[-1]
     return max(1, min(int(8 * steps), int(DISPATCH_SECONDS * steps / seconds)))
 
 
-def _timed(advance: Advance, state: TrainState, step: int, count: int) -> tuple[TrainState, dict[str, np.ndarray], float]:
+def _timed(
+    run_steps: RunSteps, state: TrainState, step: int, count: int
+) -> tuple[TrainState, dict[str, np.ndarray], float]:
     start = time.perf_counter()
-    state, metrics = advance(state, step, count)
-    return state, {name: np.asarray(values) for name, values in metrics.items()}, time.perf_counter() - start
+    state, metrics = run_steps(state, step, count)
+    metrics = {name: np.asarray(values) for name, values in metrics.items()}
+    return state, metrics, time.perf_counter() - start
 
 
 def _require_finite(losses: np.ndarray, step: int, history: History) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
     if bad.size:
         raise NonFiniteLossError(
-            f"the loss became {losses[bad[0]]} at step {step + int(bad[0]) + 1}: try a smaller --learning-rate or --precision=float32",
+            f"the loss became {losses[bad[0]]} at step {step + int(bad[0]) + 1}: "
+            "try a smaller --learning-rate or --precision=float32",
             history,
         )
 
 
-def _end_epoch(state, best, step: int, evaluate: Evaluate, plan: Plan, history: History, watcher: Watcher | None):
-    """Evaluates, notes the epoch, and returns the best state so far."""
+def _end_epoch(
+    state: TrainState,
+    best: TrainState | None,
+    step: int,
+    evaluate: Evaluate,
+    config: FitConfig,
+    history: History,
+    watcher: Watcher | None,
+) -> TrainState | None:
+    """Evaluates, closes the epoch in the history, and returns the best state so far."""
     start = time.perf_counter()
     validation = means(jax.device_get(evaluate(state)))
-    better = history.close_epoch(step, means(history.open), validation, time.perf_counter() - start)
-    reached = plan.target_accuracy is not None and validation["accuracy"] >= plan.target_accuracy
+    train = means(history.epoch_totals)
+    improved = history.close_epoch(step, train, validation, time.perf_counter() - start)
+    target = config.target_accuracy
+    reached = target is not None and validation["accuracy"] >= target
     if reached and history.target_seconds is None:
         history.target_seconds = history.seconds
     if watcher:
-        watcher.on_epoch(history.epochs[-1], better)
-    return jax.tree.map(jnp.copy, state) if better else best  # a copy: the next step donates the state
+        watcher.on_epoch(history.epochs[-1], improved)
+    return jax.tree.map(jnp.copy, state) if improved else best  # the next step donates the state
 
 
-def _save_due(plan: Plan, step: int, saved_at: float) -> bool:
-    if plan.save_every:
-        return step % plan.save_every == 0
-    return step % plan.steps_per_epoch == 0 and time.perf_counter() - saved_at >= SAVE_SECONDS
+def _save_due(config: FitConfig, step: int, saved_at: float) -> bool:
+    if config.save_every:
+        return step % config.save_every == 0
+    at_epoch_end = step % config.steps_per_epoch == 0
+    return at_epoch_end and time.perf_counter() - saved_at >= SAVE_SECONDS

@@ -38,7 +38,7 @@ def class_logits(logits: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1) if logits.shape[-1] == 1 else logits
 
 
-def weight_decay(params: Any, factor: float, layers: tuple[str, ...] = ()) -> Array:
+def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = ()) -> Array:
     """``factor / 2 · Σ w²`` over the kernels of some layers, of all where none is named: a term of the loss, ``f32[]``."""
     leaves = jax.tree.leaves_with_path(params)
     kernels = [leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)]

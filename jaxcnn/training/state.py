@@ -12,17 +12,20 @@ PyTree = Any
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Plain dicts of arrays, not `nnx.State`, which would cost Python time on every call.
+    """State of a training run, in plain dicts of arrays.
+
+    `nnx.State` in their place would cost Python time on every call.
 
     Attributes:
-      step: ``i32[]``, steps done.
+      step: ``i32[]``, the number of steps taken.
       params: the trainable parameters, f32.
-      frozen: the parameters that are not trained, f32; empty where all are.
-      average: the moving average of `params`, which evaluation uses; empty where there is none.
-      model_state: what the network itself changes: running statistics, dropout's keys and counters.
-      opt_state: the optimiser's.
-      key: a PRNG key, never advanced: step s draws from ``fold_in(key, s)``, so a resumed run draws the same.
-      rate: ``f32[]``, factor of every update: that of the learning rate in this stage.
+      frozen: the parameters that are not trained, f32; empty if all are.
+      ema_params: the exponential moving average of `params`, which evaluation uses; empty if none.
+      model_state: what the network itself updates: running statistics, dropout keys and counters.
+      opt_state: the state of the optimizer.
+      key: a PRNG key, never advanced: step s draws from ``fold_in(key, s)``, so that a resumed run
+        draws the same numbers.
+      lr_scale: ``f32[]``, factor of the learning rate in the current stage.
       loss_scale: ``f32[]``, see `precision.next_scale`.
       finite_steps: ``i32[]``, see `precision.next_scale`.
     """
@@ -30,11 +33,11 @@ class TrainState:
     step: Array
     params: PyTree
     frozen: PyTree
-    average: PyTree
+    ema_params: PyTree
     model_state: PyTree
     opt_state: PyTree
     key: Array
-    rate: Array
+    lr_scale: Array
     loss_scale: Array
     finite_steps: Array
 

@@ -11,65 +11,89 @@ import optax
 from flax import nnx
 from jax import Array, lax
 
-from jaxcnn.training.objective import Batch, Metrics, classification, mask_of, weight_decay
+from jaxcnn.training.objective import Batch, Metrics, classification, mask_of, weight_decay_penalty
 from jaxcnn.training.precision import Precision, all_finite, cast, next_scale
 from jaxcnn.training.precision import precision as precision_named
-from jaxcnn.training.state import TrainState
+from jaxcnn.training.state import PyTree, TrainState
 
-Prepare = Callable[[Array, Array | None], Array]
-Sums = Callable[[Any, Batch], Metrics]
+Preprocess = Callable[[Array, Array | None], Array]
+Objective = Callable[[Any, Batch], Metrics]
 
 
 @dataclass(frozen=True)
-class Spread:
-    """How the strategy that compiles a step spreads the batch; what code inside the step must know of it.
+class BatchSharding:
+    """How a strategy divides the global batch among devices: all that a step needs to know of it.
 
     Attributes:
-      axis_name: the mapped axis to sum over, where each device runs the step on its own share (`pmap`).
-      split: from the rows of the global batch to those that this program works on.
+      axis_name: the mapped axis to sum over where each device runs the step on its own share of
+        the batch (`jax.pmap`); None where the program sees the whole batch.
+      shard: maps row indices of the global batch, ``i32[N]``, to those that this program works on.
     """
 
     axis_name: str | None = None
-    split: Callable[[Array], Array] = lambda rows: rows
+    shard: Callable[[Array], Array] = lambda rows: rows
 
-    def total(self, tree: Any) -> Any:
-        """Sums over all shares."""
+    def psum(self, tree: PyTree) -> PyTree:
+        """Sums each leaf over all shares of the batch."""
         return lax.psum(tree, self.axis_name) if self.axis_name else tree
 
 
-WHOLE = Spread()
+UNSHARDED = BatchSharding()
 
 
 def unit_scale(images: Array, keys: Array | None) -> Array:
-    """Bytes 0 … 255 to f32 0 … 1; floating-point images as they are. The default `Prepare`."""
+    """Maps bytes 0 … 255 to f32 0 … 1; passes floating-point images through. The default `Preprocess`."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network without its numbers, and how it is run: what both steps share.
+    """A network without its parameters: what the train step and the evaluation step share.
 
     Attributes:
       graphdef: the network's structure, from `nnx.split`.
       precision: see `precision.Precision`.
-      prepare: ``prepare(images, keys)`` inside the compiled step: normalisation, and augmentation when keys are given.
-      sums: ``sums(outputs, batch)`` to ``loss``, which is minimised, ``correct`` and ``count``.
-      trained: the layers that are trained, where not all are; the others run as in evaluation.
+      preprocess: ``preprocess(images, keys)``, run inside the compiled step: normalisation, and
+        augmentation where `keys` are given.
+      objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimised,
+        ``correct`` and ``count``.
+      trainable: names of the layers to train, all if empty; the others run in evaluation mode.
     """
 
     graphdef: nnx.GraphDef
     precision: Precision
-    prepare: Prepare = unit_scale
-    sums: Sums = classification
-    trained: tuple[str, ...] = ()
+    preprocess: Preprocess = unit_scale
+    objective: Objective = classification
+    trainable: tuple[str, ...] = ()
 
-    def apply(self, params, frozen, model_state, images, *, train: bool, axis_name: str | None):
-        """Prepared images ``f32[N, H, W, C]`` to the network's outputs, in float32, and its next state."""
+    def apply(
+        self,
+        params: PyTree,
+        frozen: PyTree,
+        model_state: PyTree,
+        images: Array,
+        *,
+        train: bool,
+        axis_name: str | None,
+    ) -> tuple[Any, PyTree]:
+        """Runs the network.
+
+        Args:
+          params, frozen, model_state: fields of `TrainState`.
+          images: preprocessed, ``f32[N, H, W, C]``.
+          train: training mode (batch statistics, dropout) or evaluation mode.
+          axis_name: the mapped axis over which batch norm takes its statistics.
+
+        Returns:
+          The outputs in float32, and the next `model_state`.
+        """
         dtype = self.precision.compute
-        model = nnx.merge(self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True)
+        model = nnx.merge(
+            self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True
+        )
         model.eval()
         if train:
-            for part in [getattr(model, name) for name in self.trained] or [model]:
+            for part in [getattr(model, name) for name in self.trainable] or [model]:
                 part.train()
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
         outputs = cast(model(images.astype(dtype)), jnp.float32)
@@ -78,30 +102,35 @@ class Network:
 
 @dataclass(frozen=True)
 class EvalStep:
-    """``step(state, batch) -> metrics``, without a change of state."""
+    """``step(state, batch) -> metrics``; the state is not changed."""
 
     network: Network
     metrics = ("loss", "correct", "count")
 
-    def __call__(self, state: TrainState, batch: Batch, spread: Spread = WHOLE) -> Metrics:
-        """Masked sums over the global batch, to be added over batches and divided at the end (`means`).
+    def __call__(
+        self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
+    ) -> Metrics:
+        """Computes masked sums over the global batch, to be added up over batches (`means`).
 
         Args:
-          state: the current state; its moving average is used where it has one.
-          batch: ``image`` u8 or f32 ``[N, H, W, C]``, ``label`` ``i32[N]``, and where some rows only fill up the batch
-            ``mask`` ``f32[N]``, 0 for those.
-          spread: given by the strategy.
+          state: the current state; its averaged parameters are used where it has any.
+          batch: ``image`` u8 or f32 ``[N, H, W, C]`` and ``label`` ``i32[N]``; in a batch with
+            padding rows also ``mask`` ``f32[N]``, which is 0 for those.
+          sharding: supplied by the strategy.
 
         Returns:
           ``loss``, ``correct`` and ``count``, each ``f32[]``.
         """
-        return spread.total(self.network.sums(self.outputs(state, batch["image"]), batch))
+        return sharding.psum(self.network.objective(self.outputs(state, batch["image"]), batch))
 
     def outputs(self, state: TrainState, images: Array) -> Array:
-        """What the network makes of images ``[N, H, W, C]``: logits ``f32[N, classes]``."""
-        params = state.average or state.params
-        prepared = self.network.prepare(images, None)
-        return self.network.apply(params, state.frozen, state.model_state, prepared, train=False, axis_name=None)[0]
+        """The network's outputs for images ``[N, H, W, C]``: logits ``f32[N, classes]``."""
+        params = state.ema_params or state.params
+        images = self.network.preprocess(images, None)
+        outputs, _ = self.network.apply(
+            params, state.frozen, state.model_state, images, train=False, axis_name=None
+        )
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -111,14 +140,14 @@ class TrainStep:
     Attributes:
       network: see `Network`.
       optimizer: an `optax` transformation.
-      penalty: ``penalty(params)``, a term of the loss that does not hang on the batch.
-      moving_average: decay of the averaged weights, 0 for none.
+      penalty: ``penalty(params)``, a term of the loss that does not depend on the batch.
+      ema_decay: decay of the averaged parameters; 0 for none.
     """
 
     network: Network
     optimizer: optax.GradientTransformation
-    penalty: Callable[[Any], Array] | None = None
-    moving_average: float = 0.0
+    penalty: Callable[[PyTree], Array] | None = None
+    ema_decay: float = 0.0
 
     @property
     def evaluation(self) -> EvalStep:
@@ -127,23 +156,32 @@ class TrainStep:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of what a step returns."""
+        """Names of the metrics that a step returns."""
         return (*EvalStep.metrics, "penalty") if self.penalty else EvalStep.metrics
 
-    def __call__(self, state: TrainState, batch: Batch, spread: Spread = WHOLE) -> tuple[TrainState, Metrics]:
-        """One step; arguments and metrics as in `EvalStep`, the metrics those of training mode before the update.
+    def __call__(
+        self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
+    ) -> tuple[TrainState, Metrics]:
+        """Takes one step.
 
-        Where there is a penalty it is a metric of its own, ``penalty``.
+        Arguments and metrics are those of `EvalStep.__call__`; the metrics are of training mode,
+        before the update. With a penalty there is a further metric, ``penalty``.
         """
-        keys = _example_keys(jax.random.fold_in(state.key, state.step), len(batch["image"]), spread.axis_name)
-        images = self.network.prepare(batch["image"], keys)
-        examples = spread.total(jnp.sum(mask_of(batch)))
+        step_key = jax.random.fold_in(state.key, state.step)
+        keys = _example_keys(step_key, len(batch["image"]), sharding.axis_name)
+        images = self.network.preprocess(batch["image"], keys)
+        examples = sharding.psum(jnp.sum(mask_of(batch)))
 
         def scaled_loss(params):
             outputs, model_state = self.network.apply(
-                params, state.frozen, state.model_state, images, train=True, axis_name=spread.axis_name
+                params,
+                state.frozen,
+                state.model_state,
+                images,
+                train=True,
+                axis_name=sharding.axis_name,
             )
-            metrics = self.network.sums(outputs, batch)
+            metrics = self.network.objective(outputs, batch)
             total = metrics["loss"]
             if self.penalty:
                 metrics["penalty"] = self.penalty(params) * metrics["count"]
@@ -151,21 +189,30 @@ class TrainStep:
             return total / examples * state.loss_scale, (metrics, model_state)
 
         grads, (metrics, model_state) = jax.grad(scaled_loss, has_aux=True)(state.params)
-        grads = jax.tree.map(lambda g: g / state.loss_scale, spread.total(grads))
-        return self._update(state, grads, model_state), spread.total(metrics)
+        grads = jax.tree.map(lambda g: g / state.loss_scale, sharding.psum(grads))
+        return self._update(state, grads, model_state), sharding.psum(metrics)
 
-    def restart(self, state: TrainState, *, step: int, rate: float) -> TrainState:
-        """The state at the beginning of a stage: its weights, a new optimiser, another factor of the learning rate."""
+    def restart(self, state: TrainState, *, step: int, lr_scale: float) -> TrainState:
+        """The state at the start of a training stage: the same weights, a new optimizer state."""
         opt_state = self.optimizer.init(state.params)
-        return state.replace(step=jnp.int32(step), rate=jnp.float32(rate), opt_state=opt_state)
+        return state.replace(
+            step=jnp.int32(step), lr_scale=jnp.float32(lr_scale), opt_state=opt_state
+        )
 
-    def _update(self, state: TrainState, grads, model_state) -> TrainState:
+    def _update(self, state: TrainState, grads: PyTree, model_state: PyTree) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        updates = jax.tree.map(lambda update: state.rate * update, updates)
+        updates = jax.tree.map(lambda update: state.lr_scale * update, updates)
         params = optax.apply_updates(state.params, updates)
-        average = _moved(state.average, params, self.moving_average, state.step) if self.moving_average else state.average
-        changed = {"params": params, "average": average, "opt_state": opt_state, "model_state": model_state}
-        if self.network.precision.scales_loss:  # a step whose gradients overflowed changes nothing but the scale
+        ema_params = state.ema_params
+        if self.ema_decay:
+            ema_params = _ema(ema_params, params, self.ema_decay, state.step)
+        changed = {
+            "params": params,
+            "ema_params": ema_params,
+            "opt_state": opt_state,
+            "model_state": model_state,
+        }
+        if self.network.precision.scales_loss:  # an overflow changes nothing but the loss scale
             finite = all_finite(grads)
             before = {name: getattr(state, name) for name in changed}
             changed = jax.tree.map(functools.partial(jnp.where, finite), changed, before)
@@ -174,10 +221,13 @@ class TrainStep:
         return state.replace(step=state.step + 1, **changed)
 
 
-def _moved(average, params, decay: float, step: Array):
-    """The moving average after a step, of fewer steps at the beginning, as TensorFlow's `ExponentialMovingAverage`."""
+def _ema(ema_params: PyTree, params: PyTree, decay: float, step: Array) -> PyTree:
+    """Exponential moving average with a shorter memory in the first steps.
+
+    The decay is that of TensorFlow's `ExponentialMovingAverage` with ``num_updates``.
+    """
     decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
-    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, average, params)
+    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, ema_params, params)
 
 
 def create(
@@ -186,29 +236,29 @@ def create(
     *,
     seed: int = 0,
     precision: str = "float32",
-    prepare: Prepare = unit_scale,
-    sums: Sums = classification,
-    decay: float = 0.0,
-    decayed: tuple[str, ...] = (),
-    moving_average: float = 0.0,
-    trained: tuple[str, ...] = (),
+    preprocess: Preprocess = unit_scale,
+    objective: Objective = classification,
+    weight_decay: float = 0.0,
+    weight_decay_layers: tuple[str, ...] = (),
+    ema_decay: float = 0.0,
+    trainable: tuple[str, ...] = (),
 ) -> tuple[TrainState, TrainStep]:
-    """A module and an optimiser to a train state and the step that advances it.
+    """Turns a module and an optimizer into a train state and the step that advances it.
 
     Args:
-      model: any NNX module from images to logits, its weights drawn; it is read, not kept.
+      model: any NNX module from images to logits, initialised; it is read, not kept.
       optimizer: from `optax`.
       seed: of augmentation.
       precision: ``float32``, ``bfloat16`` or ``float16``.
-      prepare: see `Network`.
-      sums: what is minimised and counted; classification if not given.
-      decay: of the weights, see `objective.weight_decay`.
-      decayed: the layers it holds for; all if empty.
-      moving_average: decay of the averaged weights that evaluation uses, 0 for none.
-      trained: names of the layers to train; all if empty. The others stay as they are.
+      preprocess: see `Network`.
+      objective: see `Network`.
+      weight_decay: factor of the penalty, see `objective.weight_decay_penalty`.
+      weight_decay_layers: names of the layers that the penalty covers; all if empty.
+      ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
+      trainable: names of the layers to train; all if empty.
 
     Returns:
-      The state and a `TrainStep`; ``step.evaluation`` is its evaluation.
+      The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
       InputError: an unknown precision.
@@ -221,28 +271,33 @@ def create(
     4
     """
     policy = precision_named(precision)
-    trainable = nnx.All(nnx.Param, lambda path, _: not trained or path[0] in trained)
-    graphdef, params, frozen, rest = nnx.split(model, trainable, nnx.Param, ...)
+    is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
+    graphdef, params, frozen, rest = nnx.split(model, is_trainable, nnx.Param, ...)
     params = nnx.to_pure_dict(params)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         frozen=nnx.to_pure_dict(frozen),
-        average=params if moving_average else {},
+        ema_params=params if ema_decay else {},
         model_state=nnx.to_pure_dict(rest),
         opt_state=optimizer.init(params),
         key=jax.random.key(seed),
-        rate=jnp.float32(1),
+        lr_scale=jnp.float32(1),
         loss_scale=jnp.float32(policy.initial_scale),
         finite_steps=jnp.zeros((), jnp.int32),
     )
-    penalty = functools.partial(weight_decay, factor=decay, layers=decayed) if decay else None
-    step = TrainStep(Network(graphdef, policy, prepare, sums, trained), optimizer, penalty, moving_average)
+    penalty = None
+    if weight_decay:
+        penalty = functools.partial(
+            weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
+        )
+    network = Network(graphdef, policy, preprocess, objective, trainable)
+    step = TrainStep(network, optimizer, penalty, ema_decay)
     # A copy: the step donates its state, and the caller's module must keep its weights.
     return jax.tree.map(jnp.copy, state), step
 
 
 def _example_keys(key: Array, rows: int, axis_name: str | None) -> Array:
-    """A key for each row of this share, by its place in the global batch: the same under every strategy."""
+    """A key for each row, folded from its index in the global batch: equal under every strategy."""
     first = lax.axis_index(axis_name) * rows if axis_name else 0
     return jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(rows))

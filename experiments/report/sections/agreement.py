@@ -1,10 +1,10 @@
 """Is it the same training? Precisions against full float32, and platforms against each other, step by step."""
 
-from experiments.findings import conclusion
-from experiments.findings.drift import parities
-from experiments.findings.precisions import precisions
+from experiments.analysis import conclusion
+from experiments.analysis.drift import parities
+from experiments.analysis.precisions import precisions
+from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, Section, Shown, hover, hue, line
-from experiments.report.wording import accelerator_label
 
 
 def parity(shown: Shown) -> Section | None:

@@ -2,11 +2,11 @@
 
 import json
 
-from experiments.findings import conclusion
-from experiments.metrics import METRICS
+from experiments.analysis import conclusion
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label, case_label, readable, remarks
+from experiments.records.metrics import METRICS
 from experiments.report.section import Row, Section, Shown, Table, heading, tips, together
-from experiments.report.wording import accelerator_label, case_label, readable, remarks
 
 MOST_ROWS, MOST_NOTES, MOST_PLACES = 60, 20, 40
 TOLD_ELSEWHERE = ("isa", "first_cnn")  # studies whose sentences no section of their own has

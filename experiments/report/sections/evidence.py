@@ -3,25 +3,25 @@
 import dataclasses
 
 from experiments.records import Record
-from experiments.report import looks, mistakes
+from experiments.records.formatting import accelerator_label, case_label
+from experiments.report import dataset_summary, mistakes
 from experiments.report.section import Figure, Gallery, Section, Shown, together
-from experiments.report.wording import accelerator_label, case_label
 
 MOST = 3  # data sets, and networks
 
 
 def data(shown: Shown) -> Section | None:
     """Of each data set, as its newest record saw it: images of each class, pixels, a few pictures."""
-    seen = [record for record in shown.records if record.data_look]
+    seen = [record for record in shown.records if record.dataset_summary]
     newest = [group[-1] for group in together(seen, lambda record: record.settings.get("dataset"))][-MOST:]
     figures = [_titled(made, record.settings.get("dataset")) for record in newest for made in _looks(record)]
-    galleries = [Gallery(f"Some of {record.settings.get('dataset')}", looks.samples(record)) for record in newest]
+    galleries = [Gallery(f"Some of {record.settings.get('dataset')}", dataset_summary.samples(record)) for record in newest]
     galleries = [gallery for gallery in galleries if gallery.pictures]
     return Section("A look at the data", figures=figures, galleries=galleries) if figures or galleries else None
 
 
 def _looks(record: Record) -> list[Figure]:
-    return [made for made in (looks.counts_figure(record), looks.histogram_figure(record)) if made is not None]
+    return [made for made in (dataset_summary.counts_figure(record), dataset_summary.histogram_figure(record)) if made is not None]
 
 
 def confusion(shown: Shown) -> Section | None:

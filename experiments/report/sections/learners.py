@@ -1,9 +1,9 @@
 """The MNIST quest (C7) as accuracy against training time, and the ways down one hill (A6)."""
 
-from experiments.findings import conclusion
+from experiments.analysis import conclusion
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, Section, Shown, hover, hue, line, newest, symbol, together
-from experiments.report.wording import accelerator_label
 
 
 def search(shown: Shown) -> Section | None:

@@ -1,6 +1,7 @@
 """What bounds the speed: the rooflines and what was reached below them; operation by operation."""
 
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label, case_label
 from experiments.report.section import (
     Axis,
     Figure,
@@ -13,7 +14,6 @@ from experiments.report.section import (
     symbol,
     together,
 )
-from experiments.report.wording import accelerator_label, case_label
 
 INTENSITIES = tuple(10 ** (power / 4) for power in range(-8, 17))  # FLOP/B, 0.01 to 10,000
 

@@ -1,8 +1,8 @@
 """Preflight: what compiles for what, whether it fits, and the bounds that nothing can beat."""
 
-from experiments.preflight.matrix import COMPILED, Cell, portability
+from experiments.analysis.compile_matrix import COMPILED, Cell, portability
+from experiments.records.formatting import readable
 from experiments.report.section import Axis, Figure, Row, Section, Shown, Table, heading, hover, plain, tips
-from experiments.report.wording import readable
 
 BOUNDS = (
     "memory_planned", "memory_available", "largest_batch", "step_time_bound", "images_per_second_bound", "mfu_ceiling",

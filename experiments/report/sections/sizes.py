@@ -2,9 +2,10 @@
 
 import json
 
-from experiments.findings import conclusion
-from experiments.findings.efficiency import efficiencies
+from experiments.analysis import conclusion
+from experiments.analysis.efficiency import efficiencies
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label
 from experiments.report.section import (
     Axis,
     Figure,
@@ -20,7 +21,6 @@ from experiments.report.section import (
     symbol,
     together,
 )
-from experiments.report.wording import accelerator_label
 
 
 def batches(shown: Shown) -> Section | None:

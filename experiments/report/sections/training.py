@@ -1,7 +1,8 @@
 """Accelerators side by side: what training costs on each, and how it went."""
 
-from experiments.findings.comparison import side_by_side
+from experiments.analysis.comparison import side_by_side
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label, case_label, readable
 from experiments.report.section import (
     Axis,
     Figure,
@@ -20,7 +21,6 @@ from experiments.report.section import (
     tips,
     together,
 )
-from experiments.report.wording import accelerator_label, case_label, readable
 
 STUDIES = ("train", "first_cnn", "parity")
 GLANCE = (

@@ -1,8 +1,8 @@
 """Utilisation over time (A4): processor, accelerator, memory and power, from idle to testing."""
 
 from experiments.records import Record
+from experiments.records.formatting import accelerator_label, case_label, utilisation
 from experiments.report.section import Axis, Figure, Row, Section, Shown, Table, hover, hue, line, newest, numbers
-from experiments.report.wording import accelerator_label, case_label, utilisation
 
 MOST = 4  # records
 SHOWN_AS = {"%": "use in %", "W": "power in W", "B": "memory in B"}

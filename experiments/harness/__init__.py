@@ -1,0 +1,1 @@
+"""The harness: what turns a study into records."""

@@ -1,0 +1,29 @@
+"""Measures one case; every failure of the case itself becomes a result."""
+
+import traceback
+
+from experiments.harness.study import Case, CaseResult, Context, Study
+from experiments.measure.memory import is_out_of_memory
+from jaxcnn import training
+from jaxcnn.errors import InputError
+
+
+def execute(study: Study, case: Case, context: Context) -> CaseResult:
+    """Measures a case in this process.
+
+    Raises:
+      InputError: the case is impossible as configured.
+      Interrupted: the user interrupted it; its checkpoint was kept.
+    """
+    try:
+        return study.measure(case, context)
+    except (InputError, training.Interrupted, BrokenPipeError):
+        raise
+    except training.NonFiniteLossError as error:
+        return CaseResult(status="failed", message=str(error), curves=error.history.epochs)
+    except Exception as error:
+        return CaseResult(
+            status="out_of_memory" if is_out_of_memory(error) else "failed",
+            message=f"{type(error).__name__}: {error}",
+            provenance={"traceback": traceback.format_exc()},
+        )

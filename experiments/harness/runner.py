@@ -1,0 +1,192 @@
+"""Runs the cases of a study and writes their records."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import filelock
+import jax
+from etils import epath
+from rich.console import Console
+
+from experiments import analysis, records, report
+from experiments.harness.execution import execute
+from experiments.harness.figures_of_merit import compute, reprice
+from experiments.harness.isolation import measure_isolated
+from experiments.harness.progress import Cases
+from experiments.harness.study import Case, CaseResult, Context, Study
+from experiments.records import Record, provenance
+from jaxcnn.backend import Backend
+from jaxcnn.errors import InputError
+
+_FINISHED = "finished"  # a file in the scratch folder of a case whose record is written
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A case, and what is known of it before it is measured.
+
+    Attributes:
+      study: the name of the study.
+      case: the case.
+      measured: whether it has a record, so that it will not be measured again.
+      seconds: how long it may take: the median of the study's records; None if there are none.
+    """
+
+    study: str
+    case: Case
+    measured: bool
+    seconds: float | None
+
+
+def run_study(
+    name: str, study: Study, cases: Sequence[Case], backend: Backend, console: Console
+) -> list[Record]:
+    """Measures every case of a study that has no record yet, and prints the results.
+
+    Raises:
+      InputError: a case is impossible as configured.
+      Interrupted: the user interrupted a case; its checkpoint was kept.
+    """
+    pending, done, measured = list(cases), [], []
+    several = len(cases) > 1 or study.next_cases is not None
+    with Cases(console, name, shown=several) as bar:
+        while pending:
+            case = pending.pop(0)
+            bar.begin("-".join(case.parts), 1 + len(pending), measured)
+            record, is_old = run_case(name, study, case, backend, console)
+            done.append(case)
+            measured.append(record)
+            pending = pending or _next_cases(study, done, measured)
+    if several:
+        report.print_table(console, name, study.columns, measured)
+    else:
+        if is_old:
+            when = record.provenance.get("time")
+            console.print(f"already measured on {when}; --force measures again", highlight=False)
+        report.print_record(console, record)
+    for line in analysis.conclusion(name, measured):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return measured
+
+
+def _next_cases(study: Study, cases: Sequence[Case], measured: Sequence[Record]) -> list[Case]:
+    return study.next_cases(cases, measured) if study.next_cases else []
+
+
+def plan(name: str, study: Study, cases: Sequence[Case], backend: Backend) -> list[PlannedCase]:
+    """The cases of a study, those included that would follow if all went well."""
+    pending, planned, outcomes = list(cases), [], []
+    while pending:
+        case = pending.pop(0)
+        named = case_name(case, backend)
+        results = epath.Path(case.config.results).expanduser()
+        record = records.find(results, name, named, study.answers)
+        planned.append((case, record is not None and not case.config.force))
+        outcomes.append(record or Record(name, named, "predicted"))
+        pending = pending or _next_cases(study, [case for case, _ in planned], outcomes)
+    known = [r.provenance["case_seconds"] for r in outcomes if "case_seconds" in r.provenance]
+    seconds = statistics.median(known) if known else None
+    return [PlannedCase(name, case, measured, seconds) for case, measured in planned]
+
+
+def run_case(
+    name: str, study: Study, case: Case, backend: Backend, console: Console
+) -> tuple[Record, bool]:
+    """Measures a case unless it has a record already.
+
+    Returns:
+      The record, written, whatever its status; and whether it existed before.
+
+    Raises:
+      InputError: the case is impossible as configured; nothing was written.
+      Interrupted: the user interrupted it; its checkpoint was kept.
+    """
+    named = case_name(case, backend)
+    results = records.prepare_folder(case.config.results)
+    scratch = results / name / f"{named}.checkpoints"
+    unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
+    if not case.config.force and not unfinished:
+        record = records.find(results, name, named, study.answers)
+        if record is not None:
+            return reprice(record, case.config, backend), True
+    start = time.perf_counter()
+    result = _measure(study, case, Context(backend, scratch, console))
+    origin = provenance.describe(backend) | {"case_seconds": time.perf_counter() - start}
+    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    fields["provenance"] = origin | result.provenance
+    record = Record(study=name, case=named, settings=case.settings, **fields)
+    records.write(record, results)
+    if record.status == "ok" and scratch.exists():
+        (scratch / _FINISHED).write_text("")
+    return record, False
+
+
+def _measure(study: Study, case: Case, context: Context) -> CaseResult:
+    isolated = study.isolated and context.backend.platform == "cpu"
+    with _locked(context.scratch):
+        result = measure_isolated(case, context) if isolated else execute(study, case, context)
+    if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
+        return _with_figures_of_merit(case, result, context.backend)
+    return result
+
+
+def _with_figures_of_merit(case: Case, result: CaseResult, backend: Backend) -> CaseResult:
+    """The result with its figures of merit; if they cannot be computed, it stands without them."""
+    try:
+        figures, sources = compute(case, result, backend)
+    except Exception as error:
+        remark = f"no figures of merit: {type(error).__name__}: {error}"
+        figures, sources = {}, {"remarks": [*result.provenance.get("remarks", []), remark]}
+    return dataclasses.replace(
+        result, metrics=result.metrics | figures, provenance=result.provenance | sources
+    )
+
+
+@contextlib.contextmanager
+def _locked(scratch: epath.Path) -> Iterator[None]:
+    """Keeps two runs of one case on this machine from writing into each other's checkpoints.
+
+    A killed process holds no lock.
+    """
+    name = hashlib.sha256(str(scratch.expanduser().resolve()).encode()).hexdigest()[:16]
+    lock = filelock.FileLock(f"{tempfile.gettempdir()}/jaxcnn-{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise InputError(
+            f"another run is measuring this case in {scratch.parent}: "
+            "wait for it, or choose another --results"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def case_name(case: Case, backend: Backend) -> str:
+    """The name of a case: readable parts, and eight digits of a hash.
+
+    The hash covers everything that makes the case different from others: settings, data,
+    accelerator, number of devices and cores, version of JAX. The machine is not part of it: a
+    preempted run resumes on another one.
+    """
+    facts = {
+        "settings": case.settings,
+        "data": case.data,
+        "accelerator": provenance.accelerator(backend),
+        "devices": len(backend.devices),
+        "cores": os.cpu_count(),
+        "jax": jax.__version__,
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    parts = (*case.parts, facts["accelerator"], digest)
+    return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)

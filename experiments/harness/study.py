@@ -1,0 +1,148 @@
+"""What a study is: its cases, where they run, and what measuring one returns."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etils import epath
+from rich.console import Console
+
+from experiments.config import RunConfig
+from experiments.records import STATUSES, Record
+from jaxcnn import data, parallel, training
+from jaxcnn.backend import Backend
+from jaxcnn.errors import require_known
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What measuring a case returned; the fields go into its `Record` under the same names.
+
+    Attributes:
+      status: one of `experiments.records.STATUSES`; ``ok`` if the case was measured.
+      message: why the status is not ``ok``.
+    """
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    curves: list[dict[str, float]] = field(default_factory=list)
+    utilisation: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    dataset_summary: dict[str, Any] = field(default_factory=dict)
+    mistakes: dict[str, Any] = field(default_factory=dict)
+    status: str = "ok"
+    message: str = ""
+
+    def __post_init__(self):
+        if self.status not in STATUSES:
+            raise ValueError(f"unknown status {self.status!r}; known: {', '.join(STATUSES)}")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of a study.
+
+    Attributes:
+      config: the options, defaults filled in.
+      settings: what makes it different from other cases, as JSON; part of its record.
+      parts: the parts of its readable name.
+      data: fingerprint of the data that it reads.
+    """
+
+    config: RunConfig
+    settings: dict[str, Any]
+    parts: tuple[str, ...]
+    data: str = ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a case runs.
+
+    Attributes:
+      backend: the devices.
+      scratch: the case's own folder, for checkpoints.
+      console: for messages to the user.
+    """
+
+    backend: Backend
+    scratch: epath.Path
+    console: Console
+
+    @property
+    def study(self) -> str:
+        """The name of the study."""
+        return self.scratch.parent.name
+
+    @property
+    def case(self) -> str:
+        """The name of the case, as in its record."""
+        return self.scratch.name.removesuffix(".checkpoints")
+
+
+def _always(case: Case, backend: Backend) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question, and how it is answered.
+
+    Attributes:
+      about: the question.
+      cases: ``cases(config, backend)`` fills in defaults, rejects what is impossible, and lists the
+        cases to measure. It is quick and reads no data.
+      measure: ``measure(case, context)`` answers the question for one case.
+      columns: metrics shown side by side where a study has several cases.
+      isolated: a case may kill its process, so that on a CPU each one gets its own.
+      next_cases: ``next_cases(cases, records)`` returns the cases that follow from those measured
+        so far, or none if the question is answered. Called whenever no case is left; for a plan with
+        records whose status is ``predicted`` in place of missing ones.
+      answers: the statuses that answer the question; such a case is not measured again and is not a
+        failure.
+      has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
+        and the like mean anything for this case on these devices.
+    """
+
+    about: str
+    cases: Callable[[RunConfig, Backend], list[Case]]
+    measure: Callable[[Case, Context], CaseResult]
+    columns: tuple[str, ...] = ()
+    isolated: bool = False
+    next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
+    answers: tuple[str, ...] = ("ok",)
+    has_figures_of_merit: Callable[[Case, Backend], bool] = _always
+
+
+def training_case(config: RunConfig, backend: Backend) -> Case:
+    """The case of a study that trains one network on one data set.
+
+    Args:
+      config: defaults filled in, except for the strategy.
+      backend: the devices.
+
+    Raises:
+      InputError: as `with_strategy`.
+    """
+    config = with_strategy(config, backend)
+    kind, _, argument = config.dataset.partition(":")
+    dataset = f"folder-{epath.Path(argument).name}" if kind == "folder" else config.dataset
+    return Case(
+        config,
+        config.case_settings(),
+        (config.model, dataset, config.strategy, config.precision, f"b{config.batch_size}"),
+        data.fingerprint(config.dataset, data_dir=config.data_dir),
+    )
+
+
+def with_strategy(config: RunConfig, backend: Backend) -> RunConfig:
+    """The configuration with ``--strategy=auto`` resolved.
+
+    Raises:
+      InputError: an unknown precision or strategy, or a batch that does not divide among the
+        devices.
+    """
+    strategy = parallel.resolve(config.strategy, len(backend.devices))
+    require_known("precision", config.precision, training.PRECISIONS)
+    parallel.strategy(strategy, backend.devices).check_batch_size(config.batch_size)
+    return config.replace(strategy=strategy)

@@ -1,0 +1,116 @@
+"""Folders of records: reading, writing, finding."""
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+
+from etils import epath
+
+from experiments.records.record import Record, from_json, to_json
+from jaxcnn.errors import InputError
+
+
+def prepare_folder(folder: str, option: str = "results") -> epath.Path:
+    """Creates the folder named by an option and checks, before anything is measured, that it is writable.
+
+    Raises:
+      InputError: it cannot be created or written.
+    """
+    path = epath.Path(folder).expanduser()
+    probe = path / f".writable-{uuid.uuid4().hex}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_text("")
+        probe.unlink()
+    except (OSError, ImportError, RuntimeError) as error:  # the latter two: buckets
+        reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        raise InputError(
+            f"--{option}={folder}: cannot write there ({reason}); choose another folder"
+        ) from error
+    return path
+
+
+def write(record: Record, results: epath.Path) -> epath.Path:
+    """Writes a record to ``results/<study>/<case>.<machine>.json``, completely or not at all.
+
+    A file is never replaced: the next record of a case is ``….2.json``. The machine is in the name
+    so that folders of two machines of one kind can be merged by copying.
+    """
+    folder = results / record.study
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(to_json(record), indent=1, allow_nan=False)
+    temporary = folder / f".{record.case}.{uuid.uuid4().hex}.tmp"
+    temporary.write_text(text)
+    name = ".".join(filter(None, (record.case, record.provenance.get("machine"))))
+    number = 1
+    while (path := folder / f"{name}{'' if number == 1 else f'.{number}'}.json").exists():
+        number += 1
+    temporary.rename(path)
+    return path
+
+
+def load(places: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
+    """Reads all records in results folders, or in single files.
+
+    Returns:
+      The records by time, and a line for each file that could not be used: truncated, not a record,
+      or of a newer schema.
+    """
+    paths = map(epath.Path, places)
+    return _read(
+        [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("*/*.json")))]
+    )
+
+
+def load_required(places: Sequence[str]) -> tuple[list[Record], list[str]]:
+    """Reads as `load` does, and requires each place to have records.
+
+    Raises:
+      InputError: a place that does not exist or has no record.
+    """
+    records, problems = [], []
+    for place in places:
+        path = epath.Path(place).expanduser()
+        if not path.exists():
+            raise InputError(
+                f"{place}: there is no such file or folder; give results folders or record files"
+            )
+        of_place, unusable = load([path])
+        if not of_place:
+            reason = (
+                f" ({unusable[0]})" if unusable else "; a results folder has them as STUDY/CASE.json"
+            )
+            raise InputError(f"{place}: no records there{reason}")
+        records, problems = records + of_place, problems + unusable
+    return sorted(records, key=_time), problems
+
+
+def find(
+    results: epath.Path, study: str, case: str, statuses: Sequence[str] = ("ok",)
+) -> Record | None:
+    """The newest record of a case with one of these statuses, or None."""
+    records, _ = _read(sorted((results / study).glob(f"{case}*.json")))
+    matches = [r for r in records if (r.study, r.case) == (study, case) and r.status in statuses]
+    return matches[-1] if matches else None
+
+
+def latest(records: Iterable[Record]) -> list[Record]:
+    """The newest record of each case on each machine."""
+    newest = {(r.study, r.case, r.provenance.get("machine")): r for r in records}
+    return list(newest.values())
+
+
+def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:
+    records, problems = [], []
+    for path in paths:
+        try:
+            content = json.loads(path.read_text(), parse_constant=lambda name: None)  # NaN: absent
+            for entry in content if isinstance(content, list) else [content]:
+                records.append(from_json(entry))
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            problems.append(f"{path}: left out ({error})")
+    return sorted(records, key=_time), problems
+
+
+def _time(record: Record) -> str:
+    return record.provenance.get("time", "")

@@ -1,0 +1,1 @@
+"""What studies run: training set-ups, pipelines, pretrained networks, synthetic steps."""

@@ -1,0 +1,61 @@
+"""The preprocessing that a network was trained with, kept beside its weights for later use."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jax import Array
+
+from jaxcnn.data.augment import make_preprocess
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The way from a stored image to the network's input.
+
+    Attributes:
+      size: side of the images that the network gets.
+      resize: side of the stored images, from which those are cropped.
+      channels: 1 or 3.
+      classes: names, by label.
+      normalise: ``standard``, ``unit`` or ``image``.
+      mean, std: of each channel, for ``standard``.
+    """
+
+    size: int
+    resize: int
+    channels: int
+    classes: tuple[str, ...]
+    normalise: str = "unit"
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    @property
+    def stored_shape(self) -> tuple[int, int, int]:
+        """``(resize, resize, channels)``."""
+        return self.resize, self.resize, self.channels
+
+    @property
+    def network_shape(self) -> tuple[int, int, int]:
+        """``(size, size, channels)``."""
+        return self.size, self.size, self.channels
+
+    def make_preprocess(
+        self, augmentations: tuple[str, ...] = ()
+    ) -> Callable[[Array, Array | None], Array]:
+        """The function for `training.create`; see `jaxcnn.data.augment.make_preprocess`."""
+        return make_preprocess(
+            augmentations,
+            self.mean,
+            self.std,
+            size=(self.size, self.size),
+            per_image=self.normalise == "image",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> "Preprocessing":
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()})

@@ -1,0 +1,145 @@
+"""Sets up a training run: opens the data and builds the network; nothing is compiled yet."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import optax
+from flax import nnx
+
+from experiments.config import RunConfig
+from experiments.workloads.preprocessing import Preprocessing
+from jaxcnn import data, models, parallel, training, weights
+from jaxcnn.backend import Backend
+from jaxcnn.data.source import Split
+from jaxcnn.errors import InputError
+from jaxcnn.training.optimizer import schedule
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three parts of a data set."""
+
+    train: Split
+    validation: Split
+    test: Split
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """Everything that a training run starts from.
+
+    Attributes:
+      config: the options, defaults filled in.
+      dataset, splits: the data.
+      preprocessing: from stored images to the network's input.
+      strategy: over the devices of the backend.
+      model, state, step: as `training.create` returns them; the state is not placed.
+      fit_config: how long to train.
+      schedule: the learning rate by the number of steps in a stage, before the stage's factor.
+    """
+
+    config: RunConfig
+    dataset: data.Dataset
+    splits: Splits
+    preprocessing: Preprocessing
+    strategy: parallel.Strategy
+    model: nnx.Module
+    state: training.TrainState
+    step: training.TrainStep
+    fit_config: training.FitConfig
+    schedule: optax.ScalarOrSchedule
+
+    def begin_stage(
+        self, best: training.TrainState, stage: int, step: int
+    ) -> training.TrainState:
+        """The placed state from which a later stage starts; see `training.fit`."""
+        restarted = self.step.restart(
+            self.strategy.fetch(best), step=step, lr_scale=self.config.stages[stage]
+        )
+        return self.strategy.place(restarted)
+
+
+def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
+    """Opens the data and builds what trains on it.
+
+    Args:
+      config: defaults filled in.
+      backend: the devices.
+
+    Raises:
+      InputError: the data or the weights are missing or do not fit.
+    """
+    dataset, splits, preprocessing = _open_data(config)
+    fit_config = training.FitConfig(
+        epochs=config.epochs,
+        steps_per_epoch=len(splits.train) // config.batch_size,
+        patience=config.patience,
+        stages=len(config.stages),
+        target_accuracy=config.target_accuracy,
+        target_loss=config.target_loss,
+        save_every=config.save_every,
+    )
+    model = models.build(
+        config.model,
+        num_classes=len(dataset.classes),
+        input_shape=preprocessing.network_shape,
+        seed=config.seed,
+    )
+    if config.init_from:
+        pretrained = weights.read(config.init_from, config.model, model)
+        weights.assign(model, pretrained, new_head=True)
+    length = {
+        "steps": fit_config.epochs * fit_config.steps_per_epoch,
+        "steps_per_epoch": fit_config.steps_per_epoch,
+    }
+    state, step = training.create(
+        model,
+        training.optimizer(config.optimizer, config.learning_rate, config.schedule, **length),
+        seed=config.seed,
+        precision=config.precision,
+        preprocess=preprocessing.make_preprocess(config.augmentations),
+        weight_decay=config.weight_decay,
+        weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
+        ema_decay=config.moving_average,
+        trainable=models.heads(model) if config.freeze else (),
+    )
+    return TrainingSetup(
+        config=config,
+        dataset=dataset,
+        splits=splits,
+        preprocessing=preprocessing,
+        strategy=parallel.strategy(config.strategy, backend.devices),
+        model=model,
+        state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
+        step=step,
+        fit_config=fit_config,
+        schedule=schedule(config.schedule, config.learning_rate, **length),
+    )
+
+
+def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
+    channels = models.spec(config.model).input_shape[2]
+    dataset = data.open_dataset(
+        config.dataset,
+        shape=(config.resize, config.resize, channels),
+        data_dir=config.data_dir,
+        skip_bad_images=config.skip_bad_images,
+    )
+    train, validation = data.hold_out(dataset.train, config.validation)
+    if not len(validation) or not len(dataset.test):
+        raise InputError(
+            f"dataset {config.dataset!r} is too small to be divided into training, validation and "
+            "test images"
+        )
+    if config.batch_size > len(train):
+        raise InputError(
+            f"batch size {config.batch_size} is larger than the training set of {len(train)} images: "
+            "choose a smaller --batch-size"
+        )
+    preprocessing = Preprocessing(
+        config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
+    )
+    if config.normalise == "standard":
+        mean, std = data.channel_statistics(train, preprocessing.stored_shape)
+        preprocessing = dataclasses.replace(preprocessing, mean=mean, std=std)
+    return dataset, Splits(train, validation, dataset.test), preprocessing

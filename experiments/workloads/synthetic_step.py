@@ -1,0 +1,124 @@
+"""A train step on synthetic images that stay on the devices, for studies of speed alone."""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from experiments.config import RunConfig
+from experiments.measure.flops import bytes_once, model_flops
+from experiments.measure.memory import planned
+from experiments.measure.timing import Compiled, Timing, compiled, timed
+from experiments.workloads.preprocessing import Preprocessing
+from jaxcnn import models, parallel, training
+from jaxcnn.backend import Backend
+
+
+@dataclass
+class StepProgram:
+    """A compiled train step, with a state that advances from call to call.
+
+    Attributes:
+      state, batch: placed by the strategy.
+      program: the compiled ``(state, batch) -> (state, metrics)``, which donates the state.
+      strategy: that placed and compiled it.
+      flops, bytes: of one step, all devices together.
+      batch_size: images per step.
+      parameters: the number of trainable parameters.
+    """
+
+    state: training.TrainState
+    batch: dict[str, jax.Array]
+    program: Compiled
+    strategy: parallel.Strategy
+    flops: int
+    bytes: int
+    batch_size: int
+    parameters: int
+
+    def __call__(self) -> dict[str, jax.Array]:
+        """Takes one step; returns its summed metrics."""
+        self.state, metrics = self.program.executable(self.state, self.batch)
+        return metrics
+
+
+def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> StepProgram:
+    """Builds, places and compiles the step of a configuration on images of noise.
+
+    Args:
+      config: defaults filled in; of its options `model`, `image_size`, `batch_size`, `precision`,
+        `strategy`, `optimizer`, `learning_rate` and `seed` are used.
+      backend: the devices.
+      num_classes: of the labels.
+    """
+    channels = models.spec(config.model).input_shape[2]
+    classes = tuple(map(str, range(num_classes)))
+    preprocessing = Preprocessing(config.image_size, config.image_size, channels, classes)
+    shape = preprocessing.network_shape
+    model = models.build(
+        config.model, num_classes=num_classes, input_shape=shape, seed=config.seed
+    )
+    optimizer = training.optimizer(
+        config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1
+    )
+    state, step = training.create(
+        model,
+        optimizer,
+        seed=config.seed,
+        precision=config.precision,
+        preprocess=preprocessing.make_preprocess(),
+    )
+    strategy = parallel.strategy(config.strategy, backend.devices)
+    batch = noise_batch(config.batch_size, shape, num_classes, config.seed)
+    placed_state, placed_batch = strategy.place(state), strategy.place_batch(batch)
+    return StepProgram(
+        state=placed_state,
+        batch=placed_batch,
+        program=compiled(strategy.compile(step), placed_state, placed_batch),
+        strategy=strategy,
+        flops=model_flops(step, state, batch),
+        bytes=bytes_once(step, state, batch),
+        batch_size=config.batch_size,
+        parameters=models.count_parameters(model),
+    )
+
+
+def noise_batch(
+    rows: int, shape: tuple[int, int, int], num_classes: int, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Random images ``u8[rows, *shape]`` and labels ``i32[rows]``."""
+    rng = np.random.default_rng(seed)
+    return {
+        "image": rng.integers(0, 256, (rows, *shape), np.uint8),
+        "label": rng.integers(0, num_classes, rows, np.int32),
+    }
+
+
+def time_step(step: StepProgram, *, budget: float) -> tuple[dict[str, float], Timing]:
+    """Times the step.
+
+    Args:
+      step: as `build` returned it.
+      budget: seconds of sampling.
+
+    Returns:
+      Metrics by the names of `METRICS`, and the timing with its samples.
+    """
+    timing = timed(step, budget=budget)
+    low, high = timing.interval
+    plan = planned(step.program.executable)
+    metrics = {
+        "flops_per_step": step.flops,
+        "bytes_per_step": step.bytes,
+        "parameters": step.parameters,
+        "step_time": timing.median,
+        "step_time_low": low,
+        "step_time_high": high,
+        "images_per_second": step.batch_size / timing.median,
+        "flops_per_second": step.flops / timing.median,
+        "first_step_time": timing.first,
+        **step.program.metrics,
+    }
+    if plan:
+        metrics["memory_planned"] = plan.total
+    return metrics, timing
