@@ -12,8 +12,12 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     FLAGS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
 
 jaxlib = importlib.util.find_spec("jaxlib")  # has the headers of XLA's foreign function interface
-sources = sorted(path for path in Path("jaxcnn", "ops", "kernels").iterdir() if path.suffix in (".cc", ".h"))
-digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()  # which `jaxcnn.ops.native` compares
+sources = sorted(
+    path for path in Path("jaxcnn", "ops", "kernels").iterdir() if path.suffix in (".cc", ".h")
+)
+digest = hashlib.sha256(
+    b"".join(path.read_bytes() for path in sources)
+).hexdigest()  # which `jaxcnn.ops.native` compares
 
 setup(
     ext_modules=[

@@ -29,7 +29,9 @@ def created(native: bool):
     """A state and a step; the native one is traced with JAX's own operations in the place of ours."""
     model = models.build("mnist_cnn")
     if native:
-        model.conv1.conv_general_dilated = model.conv2.conv_general_dilated = lax.conv_general_dilated
+        model.conv1.conv_general_dilated = model.conv2.conv_general_dilated = (
+            lax.conv_general_dilated
+        )
         model.pool1 = model.pool2 = native_max_pool
     return training.create(model, optax.adam(1e-3))
 
@@ -42,8 +44,14 @@ def compiled(native: bool, looped: bool, option: bool, batch):
         return lax.fori_loop(0, LOOP, lambda i, state: step(state, batch)[0], state)
 
     options = OPTIONS["cpu"] if option else None
-    function = jax.jit(loop if looped else lambda state, batch: step(state, batch)[0], donate_argnums=0)
-    return function.lower(state, batch).compile(compiler_options=options), state, LOOP if looped else 1
+    function = jax.jit(
+        loop if looped else lambda state, batch: step(state, batch)[0], donate_argnums=0
+    )
+    return (
+        function.lower(state, batch).compile(compiler_options=options),
+        state,
+        LOOP if looped else 1,
+    )
 
 
 def main() -> None:
@@ -51,7 +59,10 @@ def main() -> None:
     backend.select("cpu")
     rng = np.random.default_rng(0)
     batch = jax.device_put(
-        {"image": rng.integers(0, 256, (BATCH, 28, 28, 1), np.uint8), "label": rng.integers(0, 10, BATCH, np.int32)}
+        {
+            "image": rng.integers(0, 256, (BATCH, 28, 28, 1), np.uint8),
+            "label": rng.integers(0, 10, BATCH, np.int32),
+        }
     )
     cases = list(itertools.product((True, False), (False, True), (False, True)))
     programs = {case: compiled(*case, batch) for case in cases}
@@ -67,7 +78,12 @@ def main() -> None:
     for looped, option in itertools.product((False, True), (False, True)):
         theirs, ours = (np.array(times[native, looped, option]) * 1e3 for native in (True, False))
         names = ("in a loop" if looped else "once", "on" if option else "off")
-        table.add_row(*names, f"{np.median(theirs):.1f}", f"{np.median(ours):.1f}", f"{np.median(ours / theirs):.3f}")
+        table.add_row(
+            *names,
+            f"{np.median(theirs):.1f}",
+            f"{np.median(ours):.1f}",
+            f"{np.median(ours / theirs):.3f}",
+        )
     Console().print(table)
 
 

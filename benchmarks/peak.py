@@ -27,15 +27,33 @@ def main() -> None:
     calls = {"NumPy": lambda: a @ b, "JAX": compiled(product, *jax.device_put((a, b), device)).call}
     timings = interleaved(calls, ROUNDS)
     numpy, ours = (timings[name] for name in calls)
-    table = Table("matrix product", "side", "median", "best", "noise", title=f"float32, GFLOP/s, {ROUNDS} rounds in turn")
+    table = Table(
+        "matrix product",
+        "side",
+        "median",
+        "best",
+        "noise",
+        title=f"float32, GFLOP/s, {ROUNDS} rounds in turn",
+    )
     for name, timing in timings.items():
-        rates = [f"{2 * SIDE**3 / seconds / 1e9:.1f}" for seconds in (timing.median, min(timing.samples))]
+        rates = [
+            f"{2 * SIDE**3 / seconds / 1e9:.1f}" for seconds in (timing.median, min(timing.samples))
+        ]
         table.add_row(name, str(SIDE), *rates, timing.noise.verdict)
-    table.add_row("experiments.microbenchmarks.peak", str(peak.size), f"{peak.flops_per_second / 1e9:.1f}", "", "")
+    table.add_row(
+        "experiments.microbenchmarks.peak",
+        str(peak.size),
+        f"{peak.flops_per_second / 1e9:.1f}",
+        "",
+        "",
+    )
     console = Console()
     console.print(table)
     ratio = compare(ours.samples, numpy.samples, paired=True)
-    console.print(f"JAX's time over NumPy's: {ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})", highlight=False)
+    console.print(
+        f"JAX's time over NumPy's: {ratio.ratio:.3f} ({ratio.low:.3f} to {ratio.high:.3f})",
+        highlight=False,
+    )
     against = peak.flops_per_second * numpy.median / (2 * SIDE**3)
     console.print(f"measured peak over NumPy's rate: {against:.3f}", highlight=False)
 

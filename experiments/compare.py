@@ -12,7 +12,16 @@ import tyro
 
 from experiments import records
 from experiments.analysis.comparison import Pair, differences, pairs
-from experiments.analysis.regressions import BETTER, BUSY, DURATIONS, RUNS, WORSE, Change, changes, ended
+from experiments.analysis.regressions import (
+    BETTER,
+    BUSY,
+    DURATIONS,
+    RUNS,
+    WORSE,
+    Change,
+    changes,
+    ended,
+)
 from experiments.cli import FAILED, parse_options, run_command
 from experiments.records import Record
 from experiments.records.formatting import case_label, readable
@@ -41,7 +50,9 @@ class CompareConfig:
 
     def __post_init__(self):
         if not 0 < self.tolerance < float("inf"):
-            raise InputError(f"--tolerance={self.tolerance}: must be a positive number, as 0.05 for 5 %")
+            raise InputError(
+                f"--tolerance={self.tolerance}: must be a positive number, as 0.05 for 5 %"
+            )
         if self.json and self.markdown:
             raise InputError("--json and --markdown: choose one of them")
 
@@ -63,12 +74,19 @@ class Findings:
 
     def count(self, outcome: str) -> int:
         """How many metrics came out so, and cases that fail, or no longer do."""
-        return sum([ended(pair), *(change.outcome for change in changed)].count(outcome) for pair, changed in self.cases)
+        return sum(
+            [ended(pair), *(change.outcome for change in changed)].count(outcome)
+            for pair, changed in self.cases
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints what differs; returns 1 where something is worse, otherwise the exit codes of `experiments.run`."""
-    return run_command(lambda console: _compare(parse_options(CompareConfig, "experiments.compare", arguments), console))
+    return run_command(
+        lambda console: _compare(
+            parse_options(CompareConfig, "experiments.compare", arguments), console
+        )
+    )
 
 
 def findings(config: CompareConfig) -> Findings:
@@ -82,8 +100,12 @@ def findings(config: CompareConfig) -> Findings:
     )
     found, gone, new = pairs(before, after)
     if not found:
-        raise InputError(f"{config.baseline} and {config.candidate} have no case of the same study and settings in common")
-    return Findings([(pair, changes(pair, config.tolerance)) for pair in found], gone, new, some + more)
+        raise InputError(
+            f"{config.baseline} and {config.candidate} have no case of the same study and settings in common"
+        )
+    return Findings(
+        [(pair, changes(pair, config.tolerance)) for pair in found], gone, new, some + more
+    )
 
 
 def _compare(config: CompareConfig, console: "Console") -> int:
@@ -113,13 +135,31 @@ def rows(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
 def summary(config: CompareConfig, found: Findings) -> list[str]:
     """In sentences: the outcome, in what the two differ, which cases have no counterpart, which files were left out."""
     worse, better = found.count(WORSE), found.count(BETTER)
-    lines = [f"{worse} worse and {better} better, by more than noise and {config.tolerance:.3g}, in {_cases(len(found.cases))}"]
+    lines = [
+        f"{worse} worse and {better} better, by more than noise and {config.tolerance:.3g}, in {_cases(len(found.cases))}"
+    ]
     if hidden := found.count(BUSY):
-        lines.append(f"changed times not judged, for other programs took the processor: {hidden}; measure on a quiet machine")
-    times = [(pair, change) for pair, changed in found.cases for change in changed if change.metric in DURATIONS]
-    if any(change.outcome in (WORSE, BUSY) and min(len(pair.before), len(pair.after)) < RUNS for pair, change in times):
-        lines.append(f"between two runs a machine may change; of {RUNS} runs a side (--force) whole runs are compared")
-    told = Counter(f"{name} {_said(a)} → {_said(b)}" for pair, _ in found.cases for name, (a, b) in differences(pair).items())
+        lines.append(
+            f"changed times not judged, for other programs took the processor: {hidden}; measure on a quiet machine"
+        )
+    times = [
+        (pair, change)
+        for pair, changed in found.cases
+        for change in changed
+        if change.metric in DURATIONS
+    ]
+    if any(
+        change.outcome in (WORSE, BUSY) and min(len(pair.before), len(pair.after)) < RUNS
+        for pair, change in times
+    ):
+        lines.append(
+            f"between two runs a machine may change; of {RUNS} runs a side (--force) whole runs are compared"
+        )
+    told = Counter(
+        f"{name} {_said(a)} → {_said(b)}"
+        for pair, _ in found.cases
+        for name, (a, b) in differences(pair).items()
+    )
     lines += [f"differs: {text} ({_cases(count)})" for text, count in told.items()]
     lines += [f"only in {config.baseline}: {_alone(record)}" for record in found.gone]
     lines += [f"only in {config.candidate}: {_alone(record)}" for record in found.new]
@@ -133,10 +173,19 @@ def _print(config: CompareConfig, found: Findings, console: "Console") -> None:
 
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
-        table.add_column(heading, justify="right" if heading in ("before", "after", "ratio") else "left", overflow="fold")
+        table.add_column(
+            heading,
+            justify="right" if heading in ("before", "after", "ratio") else "left",
+            overflow="fold",
+        )
     for outcome, cells in rows(found):
-        table.add_row(*map(escape, cells), style={WORSE: "bold red", BETTER: "green", BUSY: "yellow"}.get(outcome))
-    console.print(table if table.row_count else "every value is the same to the last digit", highlight=False)
+        table.add_row(
+            *map(escape, cells),
+            style={WORSE: "bold red", BETTER: "green", BUSY: "yellow"}.get(outcome),
+        )
+    console.print(
+        table if table.row_count else "every value is the same to the last digit", highlight=False
+    )
     for line in summary(config, found):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -166,14 +215,23 @@ def _document(config: CompareConfig, found: Findings) -> dict[str, Any]:
     ]
     alone = {"only_before": [*map(_name, found.gone)], "only_after": [*map(_name, found.new)]}
     counts = {"worse": found.count(WORSE), "better": found.count(BETTER)}
-    return {"tolerance": config.tolerance, **counts, "cases": cases, **alone, "problems": found.problems}
+    return {
+        "tolerance": config.tolerance,
+        **counts,
+        "cases": cases,
+        **alone,
+        "problems": found.problems,
+    }
 
 
 def _labels(found: Findings) -> list[str]:
     """In words what each pair is; its name where the words do not tell it from another."""
     each = [f"{pair.after[-1].study}: {case_label(pair.after[-1])}" for pair, _ in found.cases]
     count = Counter(each)
-    return [label if count[label] == 1 else _name(pair.after[-1]) for label, (pair, _) in zip(each, found.cases, strict=True)]
+    return [
+        label if count[label] == 1 else _name(pair.after[-1])
+        for label, (pair, _) in zip(each, found.cases, strict=True)
+    ]
 
 
 def _name(record: Record) -> str:
@@ -181,7 +239,9 @@ def _name(record: Record) -> str:
 
 
 def _alone(record: Record) -> str:
-    return _name(record) + ("" if record.status == "ok" else f" ({record.status}: {record.message})")
+    return _name(record) + (
+        "" if record.status == "ok" else f" ({record.status}: {record.message})"
+    )
 
 
 def _cases(count: int) -> str:

@@ -209,7 +209,9 @@ class RunConfig(
     def case_settings(self) -> dict[str, str | int | float | bool | None]:
         """The options that make this case different from another: those marked `IDENTITY`."""
         fields = dataclasses.fields(self)
-        return {each.name: getattr(self, each.name) for each in fields if "identity" in each.metadata}
+        return {
+            each.name: getattr(self, each.name) for each in fields if "identity" in each.metadata
+        }
 
 
 def parse(arguments: list[str] | None = None) -> RunConfig:

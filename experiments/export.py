@@ -40,7 +40,9 @@ class ExportConfig:
 
     def __post_init__(self):
         if not self.results:
-            raise InputError("give one or more results folders, as in: python -m experiments.export results --out=records.csv")
+            raise InputError(
+                "give one or more results folders, as in: python -m experiments.export results --out=records.csv"
+            )
         require_known("ending of --out", self.ending, WRITERS)
 
     @property
@@ -51,7 +53,11 @@ class ExportConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the file; the exit codes are those of `experiments.run`."""
-    return run_command(lambda console: _export(parse_options(ExportConfig, "experiments.export", arguments), console))
+    return run_command(
+        lambda console: _export(
+            parse_options(ExportConfig, "experiments.export", arguments), console
+        )
+    )
 
 
 def frame(records: Iterable[Record], what: str = "records") -> "pd.DataFrame":
@@ -72,17 +78,28 @@ def frame(records: Iterable[Record], what: str = "records") -> "pd.DataFrame":
     pandas = _pandas()
     rows = [row for record in records for row in _rows(record, what)]
     columns = dict.fromkeys(name for row in rows for name in row)
-    ordered = [*(name for name in columns if name not in METRICS), *(name for name in METRICS if name in columns)]
-    return pandas.DataFrame({name: pandas.array(_one_kind([row.get(name) for row in rows])) for name in ordered})
+    ordered = [
+        *(name for name in columns if name not in METRICS),
+        *(name for name in METRICS if name in columns),
+    ]
+    return pandas.DataFrame(
+        {name: pandas.array(_one_kind([row.get(name) for row in rows])) for name in ordered}
+    )
 
 
 def _export(config: ExportConfig, console: "Console") -> int:
     records, problems = load_required(config.results)
     table = frame(records, config.what)
     if table.empty:
-        raise InputError(f"--what={config.what}: none of the {len(records):,} records has any; --what=records is there always")
+        raise InputError(
+            f"--what={config.what}: none of the {len(records):,} records has any; --what=records is there always"
+        )
     _replace(epath.Path(config.out).expanduser(), WRITERS[config.ending](table))
-    console.print(f"{len(table):,} rows of {len(table.columns)} columns in {config.out}", markup=False, soft_wrap=True)
+    console.print(
+        f"{len(table):,} rows of {len(table.columns)} columns in {config.out}",
+        markup=False,
+        soft_wrap=True,
+    )
     for problem in problems:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -96,7 +113,9 @@ def _replace(out: epath.Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise InputError(f"--out={out}: cannot write there ({error.strerror or error}); choose another place") from error
+        raise InputError(
+            f"--out={out}: cannot write there ({error.strerror or error}); choose another place"
+        ) from error
 
 
 def _pandas() -> Any:
@@ -104,7 +123,9 @@ def _pandas() -> Any:
         import pandas
         import pyarrow  # noqa: F401  what pandas writes Parquet with
     except ImportError as error:
-        raise InputError(f"records as a table need pandas and pyarrow ({error}): pip install -e '.[export]'") from error
+        raise InputError(
+            f"records as a table need pandas and pyarrow ({error}): pip install -e '.[export]'"
+        ) from error
     return pandas
 
 
@@ -158,7 +179,9 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
     """Objects within objects by names with dots."""
     if not isinstance(value, dict):
         return {name: value}
-    return {key: one for inner in value for key, one in _flat(f"{name}.{inner}", value[inner]).items()}
+    return {
+        key: one for inner in value for key, one in _flat(f"{name}.{inner}", value[inner]).items()
+    }
 
 
 def _one_kind(values: Sequence[Any]) -> list[Any]:
@@ -173,7 +196,9 @@ def _one_kind(values: Sequence[Any]) -> list[Any]:
 
 def _text(value: Any) -> str:
     """What UTF-8 cannot hold, half of a surrogate pair, becomes a question mark."""
-    return (value if isinstance(value, str) else json.dumps(value)).encode(errors="replace").decode()
+    return (
+        (value if isinstance(value, str) else json.dumps(value)).encode(errors="replace").decode()
+    )
 
 
 def _lists(table: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -191,7 +216,9 @@ WRITERS: dict[str, Callable[["pd.DataFrame"], bytes]] = {
     ".csv": lambda table: table.to_csv(index=False).encode(),
     ".parquet": lambda table: table.to_parquet(None, index=False),
     ".json": lambda table: json.dumps(_lists(table), indent=1, ensure_ascii=False).encode(),
-    ".jsonl": lambda table: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _lists(table)).encode(),
+    ".jsonl": lambda table: "".join(
+        json.dumps(row, ensure_ascii=False) + "\n" for row in _lists(table)
+    ).encode(),
 }
 
 

@@ -47,7 +47,9 @@ class PredictConfig:
 
     def __post_init__(self):
         if not self.pictures:
-            raise InputError("give one or more pictures, as in: python -m experiments.predict --weights=FOLDER dog.jpg")
+            raise InputError(
+                "give one or more pictures, as in: python -m experiments.predict --weights=FOLDER dog.jpg"
+            )
         for name, value in (("image-size", self.image_size), ("top", self.top)):
             if value is not None and value < 1:
                 raise InputError(f"--{name}={value}: must be 1 or more")
@@ -57,7 +59,11 @@ class PredictConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints what is seen; the exit codes are those of `experiments.run`."""
-    return run_command(lambda console: _predict(parse_options(PredictConfig, "experiments.predict", arguments), console))
+    return run_command(
+        lambda console: _predict(
+            parse_options(PredictConfig, "experiments.predict", arguments), console
+        )
+    )
 
 
 def _predict(config: PredictConfig, console: "Console") -> int:
@@ -65,7 +71,9 @@ def _predict(config: PredictConfig, console: "Console") -> int:
     from experiments.workloads.load_weights import open_saved
     from jaxcnn import backend, parallel
 
-    for file in config.pictures:  # all are looked at before the network is built, which takes its time
+    for (
+        file
+    ) in config.pictures:  # all are looked at before the network is built, which takes its time
         image_files.read(file)
     devices = backend.select(config.device)
     saved = open_saved(config.weights, config.model, config.names, config.image_size)
@@ -73,12 +81,16 @@ def _predict(config: PredictConfig, console: "Console") -> int:
     strategy = parallel.strategy("jit", devices.devices)
     began = time.perf_counter()
     ask = _compiled(saved, strategy, config.score)
-    _announce(console, config, saved, str(strategy.devices[0].device_kind), time.perf_counter() - began)
+    _announce(
+        console, config, saved, str(strategy.devices[0].device_kind), time.perf_counter() - began
+    )
     for file, target in zip(config.pictures, targets, strict=True):
         picture = image_files.read(file)
         found, seconds = _answer(ask, prepared(picture, saved), config.weights)
         if target is None:
-            _print_classes(console, file, ranked(found[0], saved.preprocessing.classes, config.top), seconds)
+            _print_classes(
+                console, file, ranked(found[0], saved.preprocessing.classes, config.top), seconds
+            )
         else:
             _print_boxes(console, file, picture, found.picture(0), seconds, saved, target)
     return 0
@@ -95,7 +107,11 @@ def prepared(picture: "np.ndarray", saved: "Saved") -> "np.ndarray":
 
     if saved.detects:
         return letterboxed(picture, saved.preprocessing.size)
-    return fit(picture, saved.preprocessing.stored_shape) if saved.ours else middle(picture, saved.preprocessing.resize)
+    return (
+        fit(picture, saved.preprocessing.stored_shape)
+        if saved.ours
+        else middle(picture, saved.preprocessing.resize)
+    )
 
 
 def ranked(shares: "np.ndarray", names: Sequence[str], top: int) -> list[tuple[str, float]]:
@@ -128,15 +144,23 @@ def _compiled(saved: "Saved", strategy: "Jit", score: float) -> Callable:
     from jaxcnn import detection, training
 
     preprocess = saved.preprocessing.make_preprocess()
-    state, step = training.create(saved.model, optax.identity(), precision=saved.precision, preprocess=preprocess)
+    state, step = training.create(
+        saved.model, optax.identity(), precision=saved.precision, preprocess=preprocess
+    )
     state = strategy.place(state)
 
     def ask(state, images):
         outputs = step.evaluation.outputs(state, images)
-        found = detection.detect(outputs, score_threshold=score) if saved.detects else class_shares(outputs)
+        found = (
+            detection.detect(outputs, score_threshold=score)
+            if saved.detects
+            else class_shares(outputs)
+        )
         return found, jnp.isfinite(outputs).all()
 
-    side, _, channels = saved.preprocessing.network_shape if saved.detects else saved.preprocessing.stored_shape
+    side, _, channels = (
+        saved.preprocessing.network_shape if saved.detects else saved.preprocessing.stored_shape
+    )
     blank = strategy.place_batch(np.zeros((1, side, side, channels), np.uint8))
     compiled = jax.jit(ask, compiler_options=strategy.options or None).lower(state, blank).compile()
     jax.block_until_ready(compiled(state, blank))
@@ -167,9 +191,13 @@ def _targets(config: PredictConfig) -> list[Path]:
     targets = [folder / f"{Path(file).stem}.boxes.png" for file in config.pictures]
     for number, target in enumerate(targets):
         if target in targets[:number]:
-            raise InputError(f"two of the pictures would be saved as {target}: rename one, or give them in two runs")
+            raise InputError(
+                f"two of the pictures would be saved as {target}: rename one, or give them in two runs"
+            )
         if target.exists() and any(os.path.samefile(target, file) for file in config.pictures):
-            raise InputError(f"{target} is one of the pictures and would be overwritten: choose another --output")
+            raise InputError(
+                f"{target} is one of the pictures and would be overwritten: choose another --output"
+            )
     return targets
 
 
@@ -177,7 +205,9 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f"cannot write {path} ({error.strerror or error}): choose another --output")
 
 
-def _announce(console: "Console", config: PredictConfig, saved: "Saved", device: str, seconds: float) -> None:
+def _announce(
+    console: "Console", config: PredictConfig, saved: "Saved", device: str, seconds: float
+) -> None:
     size, classes = saved.preprocessing.size, len(saved.preprocessing.classes)
     lines = {
         "network": f"{saved.name}, images of {size}×{size}, {classes:,} classes, from {config.weights}",
@@ -188,7 +218,9 @@ def _announce(console: "Console", config: PredictConfig, saved: "Saved", device:
         console.print(f"{name:<9} {text}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _print_classes(console: "Console", file: str, rows: list[tuple[str, float]], seconds: float) -> None:
+def _print_classes(
+    console: "Console", file: str, rows: list[tuple[str, float]], seconds: float
+) -> None:
     from experiments.report.terminal import print_predictions
 
     shown = [(f"{share:.2%}", name) for name, share in rows]
@@ -196,7 +228,13 @@ def _print_classes(console: "Console", file: str, rows: list[tuple[str, float]],
 
 
 def _print_boxes(
-    console: "Console", file: str, picture: "np.ndarray", found: "Detections", seconds: float, saved: "Saved", target: Path
+    console: "Console",
+    file: str,
+    picture: "np.ndarray",
+    found: "Detections",
+    seconds: float,
+    saved: "Saved",
+    target: Path,
 ) -> None:
     """Prints the boxes, in the picture's pixels, and saves the picture with them."""
     from experiments.report.terminal import print_predictions
@@ -206,8 +244,13 @@ def _print_boxes(
     size, names = picture.shape[1::-1], saved.preprocessing.classes
     found = out_of_letterbox(found, size, saved.preprocessing.size)
     boxes = [tuple(map(str, box)) for box in corners(found.boxes, size)]
-    shown = [(f"{score:.2%}", names[label], *box) for score, label, box in zip(found.scores, found.classes, boxes, strict=True)]
-    print_predictions(console, f"{file}: {seconds:.4f} s", ("", "class", "left", "top", "right", "bottom"), shown)
+    shown = [
+        (f"{score:.2%}", names[label], *box)
+        for score, label, box in zip(found.scores, found.classes, boxes, strict=True)
+    ]
+    print_predictions(
+        console, f"{file}: {seconds:.4f} s", ("", "class", "left", "top", "right", "bottom"), shown
+    )
     drawn = detection.draw(picture, found, names)
     try:
         with target.open("wb") as opened:

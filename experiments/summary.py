@@ -34,7 +34,11 @@ class SummaryConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the table; the exit codes are those of `experiments.run`."""
-    return run_command(lambda console: _summarise(parse_options(SummaryConfig, "experiments.summary", arguments), console))
+    return run_command(
+        lambda console: _summarise(
+            parse_options(SummaryConfig, "experiments.summary", arguments), console
+        )
+    )
 
 
 def _summarise(config: SummaryConfig, console: "Console") -> int:
@@ -47,8 +51,14 @@ def _summarise(config: SummaryConfig, console: "Console") -> int:
     row = models.spec(config.model)
     height, width, channels = row.input_shape
     shape = (config.image_size or height, config.image_size or width, channels)
-    model = nnx.eval_shape(lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape))
-    _print_layers(console, f"{config.model}, {'×'.join(map(str, shape))}: {row.source}", layer_rows(model, shape))
+    model = nnx.eval_shape(
+        lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape)
+    )
+    _print_layers(
+        console,
+        f"{config.model}, {'×'.join(map(str, shape))}: {row.source}",
+        layer_rows(model, shape),
+    )
     return 0
 
 
@@ -58,13 +68,20 @@ def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") ->
 
     table = Table(title=title, title_justify="left")
     for heading in ("", "layer", "what", "output", "parameters", "MFLOP"):
-        table.add_column(heading, justify="left" if heading in ("layer", "what") else "right", no_wrap=True)
+        table.add_column(
+            heading, justify="left" if heading in ("layer", "what") else "right", no_wrap=True
+        )
     for number, row in enumerate(rows):
         held = row.trainable + row.non_trainable
-        shape, flops = "×".join(map(str, row.output_shape)), f"{row.flops / 1e6:,.3f}" if row.flops else ""
+        shape, flops = (
+            "×".join(map(str, row.output_shape)),
+            f"{row.flops / 1e6:,.3f}" if row.flops else "",
+        )
         table.add_row(str(number), row.name, row.kind, shape, f"{held:,}" if held else "", flops)
     console.print(table)
-    trainable, other, flops = (sum(getattr(row, name) for row in rows) for name in ("trainable", "non_trainable", "flops"))
+    trainable, other, flops = (
+        sum(getattr(row, name) for row in rows) for name in ("trainable", "non_trainable", "flops")
+    )
     console.print(
         f"parameters {trainable + other:,}: {trainable:,} trainable, {other:,} not; forward {flops / 1e9:,.4f} GFLOP an image",
         highlight=False,

@@ -67,7 +67,10 @@ def select(device: str = "auto") -> Backend:
     _configure(platform, count)
     try:
         devices = tuple(jax.devices())
-    except (RuntimeError, AssertionError) as error:  # the latter is how JAX meets a platform without a plugin
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # the latter is how JAX meets a platform without a plugin
         reason = (str(error) or f"JAX has no {platform} plugin installed").splitlines()[0]
         raise InputError(_absent(platform, reason)) from error
     found = devices[0].platform
@@ -76,7 +79,9 @@ def select(device: str = "auto") -> Backend:
             f"--device={device}: JAX had already started on {found!r}; call backend.select before any other use of JAX"
         )
     if count and count > len(devices):
-        raise InputError(f"--device={device}: only {len(devices)} {found} device(s) here; ask for at most that many")
+        raise InputError(
+            f"--device={device}: only {len(devices)} {found} device(s) here; ask for at most that many"
+        )
     _enable_compilation_cache()
     chosen = devices[:count] if count else devices
     return Backend(found, chosen, simulated=found == "cpu" and len(chosen) > 1)
@@ -88,7 +93,9 @@ def _parse(device: str) -> tuple[str, int | None]:
     if not count and ":" not in device:
         return platform, None
     if platform == "auto" or not re.fullmatch(r"[1-9]\d{0,3}", count):
-        raise InputError(f"--device={device}: after the colon comes a number of devices from 1 to 9999, as in cpu:8 or gpu:2")
+        raise InputError(
+            f"--device={device}: after the colon comes a number of devices from 1 to 9999, as in cpu:8 or gpu:2"
+        )
     return platform, int(count)
 
 
@@ -105,7 +112,9 @@ def _configure(platform: str, count: int | None) -> None:
             jax.config.update("jax_num_cpu_devices", count)
         except RuntimeError as error:
             if jax.device_count() < count:
-                raise InputError(f"--device=cpu:{count}: JAX had already started with {jax.device_count()} device(s)") from error
+                raise InputError(
+                    f"--device=cpu:{count}: JAX had already started with {jax.device_count()} device(s)"
+                ) from error
 
 
 def _gpu_plugin() -> str:
@@ -135,7 +144,9 @@ def _seen() -> str:
     for name, value in _NO_TPU_HERE.items():
         os.environ.setdefault(name, value)
     try:
-        return ", ".join(f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices())
+        return ", ".join(
+            f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()
+        )
     except RuntimeError as error:
         return f"nothing ({str(error).splitlines()[0]})"
 
@@ -143,5 +154,7 @@ def _seen() -> str:
 def _enable_compilation_cache() -> None:
     """Each program that is compiled is kept."""
     if not jax.config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", str(platformdirs.user_cache_path("jaxcnn") / "xla"))
+        jax.config.update(
+            "jax_compilation_cache_dir", str(platformdirs.user_cache_path("jaxcnn") / "xla")
+        )
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from jaxcnn import backend
+from tests.support.paths import DATA
 
 BACKEND = backend.select(os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8"))
-DATA = Path(__file__).parents[1] / ".." / "shared" / "data"
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 INSTALLS = ("python3 -m venv", "pip install")
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -22,7 +23,11 @@ FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
     """(document, word after the language, text) of each fenced block."""
-    found = [(path.name, *match.groups()) for path in DOCUMENTS for match in FENCE.finditer(path.read_text())]
+    found = [
+        (path.name, *match.groups())
+        for path in DOCUMENTS
+        for match in FENCE.finditer(path.read_text())
+    ]
     return [(name, word or "", text) for name, kind, word, text in found if kind == language]
 
 
@@ -31,14 +36,21 @@ def commands() -> list:
     cases = []
     for name, word, text in blocks("sh"):
         lines = [command for line in text.strip().splitlines() for command in line.split(" && ")]
-        lines = [line for line in lines if not any(part in line for part in (*INSTALLS, "pytest", ".ci/run"))]  # run by .ci/run
+        lines = [
+            line
+            for line in lines
+            if not any(part in line for part in (*INSTALLS, "pytest", ".ci/run"))
+        ]  # run by .ci/run
         if word != "show" and lines:
             marks = [pytest.mark.slow] if word == "slow" else []
             cases.append(pytest.param(lines, word, id=f"{name}: {lines[0]}", marks=marks))
     return cases
 
 
-@pytest.mark.parametrize("command", [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()])
+@pytest.mark.parametrize(
+    "command",
+    [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()],
+)
 def test_commands_that_are_only_shown_have_options_that_exist(command):
     from experiments.cli import parse_options
     from experiments.compare import CompareConfig
@@ -58,7 +70,9 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=580)
+    return subprocess.run(
+        arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=580
+    )
 
 
 @pytest.mark.parametrize(("lines", "word"), commands())
@@ -70,11 +84,15 @@ def test_commands(lines, word, tmp_path, request):
         first, *arguments = shlex.split(command)
         assert first in ("python", ".venv/bin/python"), "documents call nothing but Python"
         done = run([sys.executable, *arguments], tmp_path)
-        absent = word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
+        absent = (
+            word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
+        )
         assert done.returncode == 0 or absent, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, _, text in blocks("python")])
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, id=name) for name, _, text in blocks("python")]
+)
 def test_examples(text, tmp_path):
     done = run([sys.executable, "-c", text], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -66,7 +66,11 @@ def conclusion(study: str, records: Sequence[Record]) -> list[str]:
     groups = _groups(rows, finding)
     places = {_place(record) for record in rows}
     named = not finding.across and len(places) > 1
-    return [f"{_name(group) if named else ''}{line}" for group in groups for line in finding.conclude(group)]
+    return [
+        f"{_name(group) if named else ''}{line}"
+        for group in groups
+        for line in finding.conclude(group)
+    ]
 
 
 def _groups(records: Sequence[Record], finding: Finding) -> list[list[Record]]:

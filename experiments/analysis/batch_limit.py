@@ -34,13 +34,27 @@ def limit(records: Sequence[Record]) -> Limit:
     given back that of the last.
     """
     ran = [record.settings["batch_size"] for record in records if record.status == "ok"]
-    failed = [record.settings["batch_size"] for record in records if record.status == "out_of_memory"]
+    failed = [
+        record.settings["batch_size"] for record in records if record.status == "out_of_memory"
+    ]
     observed = max(ran, default=None)
-    plans = {record.settings["batch_size"]: record.metrics.get("memory_planned") for record in records}
+    plans = {
+        record.settings["batch_size"]: record.metrics.get("memory_planned") for record in records
+    }
     plans = {batch: plan for batch, plan in plans.items() if plan}
-    far = {batch: plan for batch, plan in plans.items() if not failed or batch <= NEAR * (observed or 0)}
-    free = [m["memory_limit"] - m.get("memory_held", 0) for m in (record.metrics for record in records) if m.get("memory_limit")]
-    predicted = largest_batch(far if len(far) > 1 else plans, statistics.median(free)) if free else None
+    far = {
+        batch: plan
+        for batch, plan in plans.items()
+        if not failed or batch <= NEAR * (observed or 0)
+    }
+    free = [
+        m["memory_limit"] - m.get("memory_held", 0)
+        for m in (record.metrics for record in records)
+        if m.get("memory_limit")
+    ]
+    predicted = (
+        largest_batch(far if len(far) > 1 else plans, statistics.median(free)) if free else None
+    )
     return Limit(observed, min(failed, default=None), predicted)
 
 
@@ -69,10 +83,18 @@ def conclusion(records: Sequence[Record]) -> list[str]:
     if wrong := [record for record in records if record.status not in ANSWERS]:
         ended = f"the sweep ended at batch {wrong[0].settings['batch_size']:,}, which failed"
     elif found.too_large is None:
-        ended = f"largest batch {found.observed:,}: the preset ended the sweep, not memory" if found.observed else ""
+        ended = (
+            f"largest batch {found.observed:,}: the preset ended the sweep, not memory"
+            if found.observed
+            else ""
+        )
     elif found.observed is None:
         ended = f"not even the first batch of {found.too_large:,} fits: begin with a smaller --batch-size"
     else:
         ended = f"largest batch that ran {found.observed:,}, smallest that found no memory {found.too_large:,}"
-    told = f"largest batch by the compiler's plans {found.predicted:,}" if found.predicted is not None else ""
+    told = (
+        f"largest batch by the compiler's plans {found.predicted:,}"
+        if found.predicted is not None
+        else ""
+    )
     return [line for line in (ended, told) if line]

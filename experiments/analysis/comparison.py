@@ -11,7 +11,13 @@ from experiments.measure.noise import compare
 from experiments.records import Record
 
 TIMES = ("step_time", "call_time")
-_PLACE = ("simulated", "platform", "accelerator", "device_count", "machine")  # the first that differs says how far apart
+_PLACE = (
+    "simulated",
+    "platform",
+    "accelerator",
+    "device_count",
+    "machine",
+)  # the first that differs says how far apart
 _ORIGIN = (
     *_PLACE, "host_cores", "python", "source", "xla_flags", "freed_memory_kept", "cpu_kernels", "matmul_precision", "precision", "compiler_options", "pipeline",
 )  # fmt: skip
@@ -68,10 +74,16 @@ def side_by_side(records: Sequence[Record]) -> list[list[Standing]]:
     for record in records:
         if record.status == "ok" and not record.provenance.get("simulated") and _metric(record):
             questions.setdefault(_question(record, _metric(record)), []).append(record)
-    return [_standings(group) for group in questions.values() if len({_where(record) for record in group}) > 1]
+    return [
+        _standings(group)
+        for group in questions.values()
+        if len({_where(record) for record in group}) > 1
+    ]
 
 
-def pairs(before: Sequence[Record], after: Sequence[Record]) -> tuple[list[Pair], list[Record], list[Record]]:
+def pairs(
+    before: Sequence[Record], after: Sequence[Record]
+) -> tuple[list[Pair], list[Record], list[Record]]:
     """The cases of a baseline and of a candidate: those of the same study and settings belong together.
 
     Their names do not say, for they change with the accelerator and the version of JAX. Where several places answered a question,
@@ -84,17 +96,31 @@ def pairs(before: Sequence[Record], after: Sequence[Record]) -> tuple[list[Pair]
       The pairs, and the newest records that only one of the two has.
     """
     theirs, ours = _runs(before), _runs(after)
-    found = [pair for question in theirs for pair in _nearest(theirs[question], ours.get(question, []))]
+    found = [
+        pair for question in theirs for pair in _nearest(theirs[question], ours.get(question, []))
+    ]
     paired = {id(record) for pair in found for record in (pair.before[-1], pair.after[-1])}
-    alone = [[runs[-1] for places in side.values() for runs in places if id(runs[-1]) not in paired] for side in (theirs, ours)]
+    alone = [
+        [runs[-1] for places in side.values() for runs in places if id(runs[-1]) not in paired]
+        for side in (theirs, ours)
+    ]
     return found, alone[0], alone[1]
 
 
 def differences(pair: Pair) -> dict[str, tuple[Any, Any]]:
     """In what two records' provenance differs: accelerator, machine, versions, source, flags, and by its case's name the data."""
     old, new = _origin(pair.before[-1]), _origin(pair.after[-1])
-    found = {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
-    if not found.keys() & {"accelerator", "device_count", "host_cores", "jax"}:  # what else goes into the name's digits
+    found = {
+        name: (old.get(name), new.get(name))
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    }
+    if not found.keys() & {
+        "accelerator",
+        "device_count",
+        "host_cores",
+        "jax",
+    }:  # what else goes into the name's digits
         digits = [runs[-1].case.rpartition("-")[2] for runs in (pair.before, pair.after)]
         found |= {"data": tuple(digits)} if digits[0] != digits[1] else {}
     return found
@@ -120,12 +146,18 @@ def samples(record: Record, name: str) -> list[float]:
         return record.samples.get(name, [])
     parts = [record.samples.get(f"dispatch_{name}", []) for name in ("time", "steps", "sitting")]
     rows = list(zip(*parts, strict=False))
-    return [time / steps for (time, steps, sitting), (*_, before) in zip(rows[1:], rows, strict=False) if sitting == before]
+    return [
+        time / steps
+        for (time, steps, sitting), (*_, before) in zip(rows[1:], rows, strict=False)
+        if sitting == before
+    ]
 
 
 def _where(record: Record) -> tuple[str, ...]:
     """Accelerator, how many of them, and machine."""
-    return tuple(str(record.provenance.get(name)) for name in ("accelerator", "strategy_devices", "machine"))
+    return tuple(
+        str(record.provenance.get(name)) for name in ("accelerator", "strategy_devices", "machine")
+    )
 
 
 def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
@@ -133,12 +165,19 @@ def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
     questions: dict[str, dict[tuple[str, ...], list[Record]]] = {}
     for record in records:
         questions.setdefault(_question(record), {}).setdefault(_place(record), []).append(record)
-    return {question: [_alike(found) for found in places.values()] for question, places in questions.items()}
+    return {
+        question: [_alike(found) for found in places.values()]
+        for question, places in questions.items()
+    }
 
 
 def _alike(records: Sequence[Record]) -> tuple[Record, ...]:
     newest = records[-1]
-    return tuple(r for r in records if (r.status, r.case, _origin(r)) == (newest.status, newest.case, _origin(newest)))
+    return tuple(
+        r
+        for r in records
+        if (r.status, r.case, _origin(r)) == (newest.status, newest.case, _origin(newest))
+    )
 
 
 def _place(record: Record) -> tuple[str, ...]:
@@ -151,12 +190,16 @@ def _origin(record: Record) -> dict[str, Any]:
     return told | (versions if isinstance(versions, dict) else {})
 
 
-def _nearest(before: Sequence[tuple[Record, ...]], after: Sequence[tuple[Record, ...]]) -> list[Pair]:
+def _nearest(
+    before: Sequence[tuple[Record, ...]], after: Sequence[tuple[Record, ...]]
+) -> list[Pair]:
     """Pairs of those that have most in common, each used once."""
     found: dict[int, Pair] = {}
     taken: set[int] = set()
     candidates = itertools.product(enumerate(before), enumerate(after))
-    for (i, old), (j, new) in sorted(candidates, key=lambda both: -_common(both[0][1][-1], both[1][1][-1])):
+    for (i, old), (j, new) in sorted(
+        candidates, key=lambda both: -_common(both[0][1][-1], both[1][1][-1])
+    ):
         if i not in found and j not in taken:
             found[i] = Pair(old, new)
             taken.add(j)

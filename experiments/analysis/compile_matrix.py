@@ -59,7 +59,11 @@ class Portability:
     def counts(self) -> dict[str, int]:
         """How many cells are in each state."""
         states = [cell.state for cell in self.cells.values()]
-        return {state: states.count(state) for state in (COMPILED, TOO_LARGE, LOWERED, FAILED) if state in states}
+        return {
+            state: states.count(state)
+            for state in (COMPILED, TOO_LARGE, LOWERED, FAILED)
+            if state in states
+        }
 
 
 def portability(records: Sequence[Record]) -> Portability:
@@ -73,7 +77,12 @@ def portability(records: Sequence[Record]) -> Portability:
     for record in records:
         if record.study == "preflight":
             asked = record.settings
-            place = Row(asked["model"], asked["precision"]), Column(asked["target"], asked["strategy"])
-            cells[place] = Cell(_STATES.get(record.status, FAILED), asked["batch_size"], record.message, record)
+            place = (
+                Row(asked["model"], asked["precision"]),
+                Column(asked["target"], asked["strategy"]),
+            )
+            cells[place] = Cell(
+                _STATES.get(record.status, FAILED), asked["batch_size"], record.message, record
+            )
     rows, columns = (tuple(dict.fromkeys(place[side] for place in cells)) for side in (0, 1))
     return Portability(rows, columns, cells)

@@ -77,19 +77,30 @@ def crossovers(records: Sequence[Record]) -> list[Crossover]:
     """
     questions: dict[str, dict[tuple[str, str], list[Record]]] = {}
     for record in latest(records):
-        if record.study == STUDY and record.status == "ok" and not record.provenance.get("simulated") and _whole(record):
-            question = json.dumps({name: value for name, value in record.settings.items() if name != "model"}, sort_keys=True)
+        if (
+            record.study == STUDY
+            and record.status == "ok"
+            and not record.provenance.get("simulated")
+            and _whole(record)
+        ):
+            question = json.dumps(
+                {name: value for name, value in record.settings.items() if name != "model"},
+                sort_keys=True,
+            )
             questions.setdefault(question, {}).setdefault(_place(record), []).append(record)
     return [
         crossover(theirs, ours, counted)
         for places in questions.values()
         for ours, theirs in itertools.product(places.values(), repeat=2)
-        if _platform(ours) == "cpu" != _platform(theirs) and _common(_by_size(ours), _by_size(theirs))
+        if _platform(ours) == "cpu" != _platform(theirs)
+        and _common(_by_size(ours), _by_size(theirs))
         for counted in TERMS
     ]
 
 
-def crossover(accelerator: Sequence[Record], host: Sequence[Record], counted: str = "training alone") -> Crossover:
+def crossover(
+    accelerator: Sequence[Record], host: Sequence[Record], counted: str = "training alone"
+) -> Crossover:
     """From which size on the accelerator's records show less time than the host's.
 
     Args:
@@ -103,7 +114,10 @@ def crossover(accelerator: Sequence[Record], host: Sequence[Record], counted: st
     sizes = _common(ours, theirs)
     if not sizes:
         raise ValueError("no size of network was measured on both devices")
-    times = [(seconds(ours[size], TERMS[counted]), seconds(theirs[size], TERMS[counted])) for size in sizes]
+    times = [
+        (seconds(ours[size], TERMS[counted]), seconds(theirs[size], TERMS[counted]))
+        for size in sizes
+    ]
     return Crossover(
         _name(accelerator), _name(host), counted, sizes[0], sizes[-1],
         parameters=wins_from(sizes, [a.median / h.median for a, h in times]),
@@ -153,7 +167,10 @@ def _by_size(records: Sequence[Record]) -> dict[float, Record]:
 
 def _whole(record: Record) -> bool:
     """Whether it has every time: one from elsewhere may not."""
-    return all(record.metrics.get(name) for name in ("parameters", *{name for names in TERMS.values() for name in names}))
+    return all(
+        record.metrics.get(name)
+        for name in ("parameters", *{name for names in TERMS.values() for name in names})
+    )
 
 
 def _common(ours: Mapping[float, Record], theirs: Mapping[float, Record]) -> list[float]:

@@ -66,31 +66,47 @@ def parities(records: Sequence[Record]) -> list[Parity]:
     questions: dict[str, dict[str, Record]] = {}
     for record in records:
         if record.study == "parity" and record.status == "ok":
-            shared = {name: value for name, value in record.settings.items() if name not in _OF_THE_PLATFORM}
+            shared = {
+                name: value
+                for name, value in record.settings.items()
+                if name not in _OF_THE_PLATFORM
+            }
             questions.setdefault(json.dumps(shared, sort_keys=True), {})[_platform(record)] = record
     found = []
     for group in questions.values():
-        first, *others = sorted(group.values(), key=lambda record: record.provenance.get("platform") != "cpu")
+        first, *others = sorted(
+            group.values(), key=lambda record: record.provenance.get("platform") != "cpu"
+        )
         found += [parity(first, other) for other in others]
     return found
 
 
 def _platform(record: Record) -> str:
     names = ("accelerator", "machine", "strategy_devices")
-    return json.dumps([*(record.provenance.get(name) for name in names), record.settings.get("strategy")])
+    return json.dumps(
+        [*(record.provenance.get(name) for name in names), record.settings.get("strategy")]
+    )
 
 
 def parity(ours: Record, theirs: Record) -> Parity:
     """One record against another of the same question."""
     if problem := _problem(ours, theirs):
-        return Parity(ours, theirs, (), (), math.nan, math.nan, None, f"cannot be compared: {problem}")
+        return Parity(
+            ours, theirs, (), (), math.nan, math.nan, None, f"cannot be compared: {problem}"
+        )
     drift = _so_far(apart(ours.samples["loss"], theirs.samples["loss"]))
     bits = min(record.metrics.get("product_bits", 23) for record in (ours, theirs))
-    twins = [_so_far(apart(record.samples["loss"], twin)) for record in (ours, theirs) for twin in _twins(record, "loss")]
+    twins = [
+        _so_far(apart(record.samples["loss"], twin))
+        for record in (ours, theirs)
+        for twin in _twins(record, "loss")
+    ]
     yardstick = [max(2.0**-bits, *each) for each in zip(*twins, strict=True)]
     moved = _distance(ours, ours.samples["projection"], theirs.samples["projection"])
     explained = max(
-        _distance(each, each.samples["projection"], twin) for each in (ours, theirs) for twin in _twins(each, "projection")
+        _distance(each, each.samples["projection"], twin)
+        for each in (ours, theirs)
+        for twin in _twins(each, "projection")
     )
     same, verdict = _verdict(drift, yardstick, moved, max(explained, 2.0**-bits))
     return Parity(ours, theirs, tuple(drift), tuple(yardstick), moved, explained, same, verdict)
@@ -106,22 +122,32 @@ def _problem(ours: Record, theirs: Record) -> str:
     """Why two records cannot be compared; empty where they can."""
     for name in ("loss", "twin_loss", "projection", "twin_projection", "norm"):
         values = [record.samples.get(name) or [] for record in (ours, theirs)]
-        if not all(values) or any(not isinstance(value, int | float) for each in values for value in each):
+        if not all(values) or any(
+            not isinstance(value, int | float) for each in values for value in each
+        ):
             return f"a record has no {name.replace('_', ' ')}, or one that is no number"
         if len(values[0]) != len(values[1]) and not name.startswith("twin"):
             return f"{len(values[0])} and {len(values[1])} values of {name.replace('_', ' ')}"
     for name in ("loss", "projection"):
-        if any(len(record.samples[f"twin_{name}"]) % len(record.samples[name]) for record in (ours, theirs)):
+        if any(
+            len(record.samples[f"twin_{name}"]) % len(record.samples[name])
+            for record in (ours, theirs)
+        ):
             return f"a run and its twins have not the same number of values of {name}"
     return ""
 
 
-def _verdict(drift: list[float], yardstick: list[float], moved: float, explained: float) -> tuple[bool, str]:
+def _verdict(
+    drift: list[float], yardstick: list[float], moved: float, explained: float
+) -> tuple[bool, str]:
     """By the first step that rounding does not explain, then by the parameters."""
     steps, last = len(drift), f"{drift[-1]:.1e} by step {len(drift)}"
     beyond = [step for step in range(steps) if drift[step] > FACTOR * yardstick[step]]
     if drift[-1] == 0 and moved == 0:
-        return True, f"identical: every loss of {steps} steps to the last bit, and the parameters' sketches too"
+        return (
+            True,
+            f"identical: every loss of {steps} steps to the last bit, and the parameters' sketches too",
+        )
     if beyond and beyond[0] == 0:
         return False, (
             f"different from the start: the first loss, before any update, is {drift[0]:.1e} apart, where rounding explains "
@@ -134,7 +160,10 @@ def _verdict(drift: list[float], yardstick: list[float], moved: float, explained
             f"{last}"
         )
     if moved > FACTOR * explained:
-        return False, f"different parameters: {moved:.1e} of their norm apart, where rounding explains {explained:.1e}"
+        return (
+            False,
+            f"different parameters: {moved:.1e} of their norm apart, where rounding explains {explained:.1e}",
+        )
     return True, (
         f"unchanged: losses drift apart by {last}, where rounding alone explains {yardstick[-1]:.1e}; parameters by {moved:.1e} "
         f"of their norm, where it explains {explained:.1e}"

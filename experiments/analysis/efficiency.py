@@ -38,14 +38,28 @@ def efficiencies(records: Sequence[Record]) -> list[Scaled]:
     """
     timed = [record for record in records if _counts(record)]
     bases = {_series(record): record for record in timed if record.settings["devices_used"] == 1}
-    pairs = [(record, bases.get(_series(record))) for record in timed if record.settings["devices_used"] > 1]
+    pairs = [
+        (record, bases.get(_series(record)))
+        for record in timed
+        if record.settings["devices_used"] > 1
+    ]
     found = [_scaled(record, base) for record, base in pairs if base]
-    return sorted(found, key=lambda scaled: (_series(scaled.record), scaled.scaling, scaled.devices))
+    return sorted(
+        found, key=lambda scaled: (_series(scaled.record), scaled.scaling, scaled.devices)
+    )
 
 
 def _counts(record: Record) -> bool:
-    of_study = record.study == "scaling" and record.status == "ok" and not record.provenance.get("simulated")
-    return of_study and bool(record.metrics.get("step_time")) and bool(record.settings.get("devices_used"))
+    of_study = (
+        record.study == "scaling"
+        and record.status == "ok"
+        and not record.provenance.get("simulated")
+    )
+    return (
+        of_study
+        and bool(record.metrics.get("step_time"))
+        and bool(record.settings.get("devices_used"))
+    )
 
 
 def _series(record: Record) -> str:
@@ -57,8 +71,12 @@ def _series(record: Record) -> str:
 
 def _scaled(record: Record, base: Record) -> Scaled:
     devices = record.settings["devices_used"]
-    per_image, low, high = (_per_image(record, name) for name in ("step_time", "step_time_low", "step_time_high"))
-    alone, alone_low, alone_high = (_per_image(base, name) for name in ("step_time", "step_time_low", "step_time_high"))
+    per_image, low, high = (
+        _per_image(record, name) for name in ("step_time", "step_time_low", "step_time_high")
+    )
+    alone, alone_low, alone_high = (
+        _per_image(base, name) for name in ("step_time", "step_time_low", "step_time_high")
+    )
     speed_up = alone / per_image
     return Scaled(
         record, record.settings["scaling"], devices, speed_up, speed_up / devices,

@@ -29,7 +29,10 @@ class Gain:
 
 def gains(records: Sequence[Record]) -> list[Gain]:
     """The sets of one question, the oldest first; none where no record ended well."""
-    rows = sorted((r for r in records if r.status == "ok"), key=lambda r: ORDER.index(r.settings["instruction_set"]))
+    rows = sorted(
+        (r for r in records if r.status == "ok"),
+        key=lambda r: ORDER.index(r.settings["instruction_set"]),
+    )
     return [_gain(record, rows[0]) for record in rows]
 
 
@@ -38,7 +41,9 @@ def _gain(record: Record, oldest: Record) -> Gain:
     ratios = [oldest.metrics[name] / record.metrics[name] for name in times]
     surely = tuple(compare(record.samples[name], oldest.samples[name]).different for name in times)
     losses, before = ([*r.samples["loss"], *r.samples["loop_loss"]] for r in (record, oldest))
-    difference = max(abs(one - other) / abs(other) for one, other in zip(losses, before, strict=True))
+    difference = max(
+        abs(one - other) / abs(other) for one, other in zip(losses, before, strict=True)
+    )
     return Gain(record.settings["instruction_set"], *ratios, surely, difference)
 
 
@@ -49,9 +54,20 @@ def conclusion(records: Sequence[Record]) -> list[str]:
         return []
     oldest, *others = found
     lines = [f"{gain.name} over {oldest.name}: {_times(gain)}" for gain in others]
-    return [*lines, f"losses differ by at most {max(gain.difference for gain in others):.1e} of their value"]
+    return [
+        *lines,
+        f"losses differ by at most {max(gain.difference for gain in others):.1e} of their value",
+    ]
 
 
 def _times(gain: Gain) -> str:
-    pairs = zip(("the network's step", "the step without products"), (gain.step, gain.loop), gain.surely, strict=True)
-    return ", ".join(f"{what} {ratio:.2f} times as fast{'' if sure else ' (no more than noise)'}" for what, ratio, sure in pairs)
+    pairs = zip(
+        ("the network's step", "the step without products"),
+        (gain.step, gain.loop),
+        gain.surely,
+        strict=True,
+    )
+    return ", ".join(
+        f"{what} {ratio:.2f} times as fast{'' if sure else ' (no more than noise)'}"
+        for what, ratio, sure in pairs
+    )

@@ -41,7 +41,9 @@ def percentile(samples: Sequence[float], share: float) -> float:
     (2.0, 3.0)
     """
     if not samples or not 0 < share <= 100:
-        raise ValueError(f"needs samples and a share above 0 and not above 100, got {len(samples)} and {share}")
+        raise ValueError(
+            f"needs samples and a share above 0 and not above 100, got {len(samples)} and {share}"
+        )
     return sorted(samples)[math.ceil(len(samples) * share / 100) - 1]
 
 

@@ -47,7 +47,10 @@ def conclusion(records: Sequence[Record]) -> list[str]:
     found = [(what, whose, standing(records, metric)) for what, whose, metric in RATIOS]
     lines = [f"{what}: {_told(one, f'{whose} time')}" for what, whose, one in found if one]
     memory = standing(records, "memory_over_pytorch")
-    return [*lines, *([f"peak memory of a train step: {_told(memory, 'that of PyTorch')}"] if memory else [])]
+    return [
+        *lines,
+        *([f"peak memory of a train step: {_told(memory, 'that of PyTorch')}"] if memory else []),
+    ]
 
 
 def _told(one: Standing, of: str) -> str:

@@ -41,19 +41,33 @@ def precisions(records: Sequence[Record]) -> list[Against]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.study == "precision" and record.status == "ok" and record.samples.get("loss"):
-            shared = {name: value for name, value in record.settings.items() if name not in _OF_THE_PRECISION}
-            where = [record.provenance.get(name) for name in ("accelerator", "machine", "strategy_devices")]
+            shared = {
+                name: value
+                for name, value in record.settings.items()
+                if name not in _OF_THE_PRECISION
+            }
+            where = [
+                record.provenance.get(name)
+                for name in ("accelerator", "machine", "strategy_devices")
+            ]
             groups.setdefault(json.dumps([shared, where], sort_keys=True), []).append(record)
     found = []
     for group in groups.values():
         full = next((record for record in reversed(group) if _is_full(record)), None)
         others = [record for record in group if full and not _is_full(record)]
-        found += [_against(record, full) for record in others if len(record.samples["loss"]) == len(full.samples["loss"])]
+        found += [
+            _against(record, full)
+            for record in others
+            if len(record.samples["loss"]) == len(full.samples["loss"])
+        ]
     return found
 
 
 def _is_full(record: Record) -> bool:
-    return (record.settings.get("precision"), record.settings.get("product_precision")) == ("float32", "highest")
+    return (record.settings.get("precision"), record.settings.get("product_precision")) == (
+        "float32",
+        "highest",
+    )
 
 
 def _against(record: Record, full: Record) -> Against:
@@ -62,12 +76,26 @@ def _against(record: Record, full: Record) -> Against:
     difference = rates[0] - rates[1]
     error = Z * math.sqrt(sum(rate * (1 - rate) for rate in rates) / images)
     drift = tuple(apart(record.samples["loss"], full.samples["loss"]))
-    said = "no difference seen" if abs(difference) <= error else "more accurate" if difference > 0 else "less accurate"
+    said = (
+        "no difference seen"
+        if abs(difference) <= error
+        else "more accurate"
+        if difference > 0
+        else "less accurate"
+    )
     verdict = (
         f"{said}: {100 * difference:+.2f} points of test accuracy, chance gives ±{100 * error:.2f} with {images} images; "
         f"losses at most {max(drift):.1e} apart"
     )
-    return Against(record, _speed(record, full), _ratio(record, full, "memory_planned"), drift, difference, error, verdict)
+    return Against(
+        record,
+        _speed(record, full),
+        _ratio(record, full, "memory_planned"),
+        drift,
+        difference,
+        error,
+        verdict,
+    )
 
 
 def _speed(record: Record, full: Record) -> str:
@@ -89,6 +117,10 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 
 
 def _said(found: Against) -> str:
-    told = {"a step": found.speed, "memory": found.memory and f"{found.memory:.2f} of it", "accuracy": found.verdict}
+    told = {
+        "a step": found.speed,
+        "memory": found.memory and f"{found.memory:.2f} of it",
+        "accuracy": found.verdict,
+    }
     words = "; ".join(f"{what}: {text}" for what, text in told.items() if text)
     return f"{found.record.settings['point']} against full float32: {words}"

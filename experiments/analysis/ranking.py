@@ -33,7 +33,11 @@ def ranking(records: Sequence[Record]) -> list[Rank]:
     Args:
       records: of this study; those that failed, or have no accuracy, are left out.
     """
-    rows = [record for record in records if record.status == "ok" and record.metrics.get("test_accuracy") is not None]
+    rows = [
+        record
+        for record in records
+        if record.status == "ok" and record.metrics.get("test_accuracy") is not None
+    ]
     rows.sort(key=lambda record: (-record.metrics["test_accuracy"], _time(record)))
     return [_rank(record, rows) for record in rows]
 
@@ -41,7 +45,9 @@ def ranking(records: Sequence[Record]) -> list[Rank]:
 def _rank(record: Record, rows: Sequence[Record]) -> Rank:
     accuracy, error = record.metrics["test_accuracy"], _error(record)
     best, best_error = rows[0].metrics["test_accuracy"], _error(rows[0])
-    margin = 2 * math.hypot(error, best_error) if error is not None and best_error is not None else 0.0
+    margin = (
+        2 * math.hypot(error, best_error) if error is not None and best_error is not None else 0.0
+    )
     better = sum(other.metrics["test_accuracy"] > accuracy for other in rows)
     quicker = sum(_time(other) < _time(record) for other in rows)
     return Rank(record, accuracy, error, better + 1, quicker + 1, best - accuracy <= margin)
@@ -52,7 +58,10 @@ def _time(record: Record) -> float:
 
 
 def _error(record: Record) -> float | None:
-    count, accuracy = record.provenance.get("examples", {}).get("test"), record.metrics["test_accuracy"]
+    count, accuracy = (
+        record.provenance.get("examples", {}).get("test"),
+        record.metrics["test_accuracy"],
+    )
     return math.sqrt(accuracy * (1 - accuracy) / count) if count else None
 
 
@@ -65,7 +74,11 @@ def conclusion(records: Sequence[Record]) -> list[str]:
         for rank in found
     ]
     equals = [_name(rank.record) for rank in found[1:] if rank.as_good]
-    told = f"no better than {', '.join(equals)} by more than twice the standard error" if equals else "ahead of all others"
+    told = (
+        f"no better than {', '.join(equals)} by more than twice the standard error"
+        if equals
+        else "ahead of all others"
+    )
     return [*lines, f"{_name(found[0].record)} is {told}"] if found else []
 
 

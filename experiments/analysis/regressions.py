@@ -21,13 +21,20 @@ DURATIONS = {
     "time_to_target": "",
     "prediction_time": "",
 }
-ACCURACIES = {"test_accuracy": "test", "validation_accuracy": "validation", "mean_accuracy": "", "boxes_found": ""}
+ACCURACIES = {
+    "test_accuracy": "test",
+    "validation_accuracy": "validation",
+    "mean_accuracy": "",
+    "boxes_found": "",
+}
 MEMORY = ("memory_planned", "memory_peak")
 WORK = ("flops_per_step", "flops_per_call")  # shown: more of it is another program, not a worse one
 RUNS = 5  # on either side, from which on whole runs are compared: the least that the rank test can tell apart
 WORSE, BETTER, SAME, NOT_JUDGED, BUSY = "worse", "better", "same", "not judged", "machine busy"
 LOAD = 5  # per cent of the processors, as `measure.noise` has it
-_DISTURBED = re.compile(r"other programs took \d+ % of the processors|throttled: [^;']*")  # the words of `measure.noise`
+_DISTURBED = re.compile(
+    r"other programs took \d+ % of the processors|throttled: [^;']*"
+)  # the words of `measure.noise`
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ def changes(pair: Pair, tolerance: float) -> list[Change]:
         return []
     old, new = pair.before[-1], pair.after[-1]
     names = [*ACCURACIES, *MEMORY, *WORK]
-    if not (old.provenance.get("simulated") or new.provenance.get("simulated")):  # of speed they say nothing
+    if not (
+        old.provenance.get("simulated") or new.provenance.get("simulated")
+    ):  # of speed they say nothing
         names = [*DURATIONS, *names]
     return [_change(pair, name, tolerance) for name in names if _known(old, name)]
 
@@ -92,35 +101,69 @@ def _change(pair: Pair, name: str, tolerance: float) -> Change:
     if name in ACCURACIES:
         return Change(name, before, after, ratio, *_accuracy(pair, name, tolerance))
     if name in WORK:
-        return Change(name, before, after, ratio, *(NOT_JUDGED, "another amount of work") if before != after else (SAME, "equal"))
+        return Change(
+            name,
+            before,
+            after,
+            ratio,
+            *(NOT_JUDGED, "another amount of work") if before != after else (SAME, "equal"),
+        )
     return Change(name, before, after, ratio, *_memory(pair, name, tolerance))
 
 
 def busy(record: Record) -> str:
     """What took a CPU's time from a record's, in words; empty where nothing did or nobody looked."""
-    if record.provenance.get("platform", "cpu") != "cpu":  # what the host does besides is not what an accelerator does
+    if (
+        record.provenance.get("platform", "cpu") != "cpu"
+    ):  # what the host does besides is not what an accelerator does
         return ""
-    said = _DISTURBED.search(f"{record.provenance.get('noise')}; {record.provenance.get('remarks')}")
+    said = _DISTURBED.search(
+        f"{record.provenance.get('noise')}; {record.provenance.get('remarks')}"
+    )
     if said:
         return said[0]
     means = record.utilisation.get("means")
     training = means.get("training") if isinstance(means, dict) else None
-    shares = [training.get(name) for name in ("cpu", "cpu_process")] if isinstance(training, dict) else []
-    others = shares[0] - shares[1] if shares and all(isinstance(share, int | float) for share in shares) else 0
+    shares = (
+        [training.get(name) for name in ("cpu", "cpu_process")]
+        if isinstance(training, dict)
+        else []
+    )
+    others = (
+        shares[0] - shares[1]
+        if shares and all(isinstance(share, int | float) for share in shares)
+        else 0
+    )
     return f"other programs took {others:.0f} % of the processors" if others > LOAD else ""
 
 
 def _duration(pair: Pair, name: str, tolerance: float) -> Change:
     """By whole runs where there are enough of them, which alone shows what the machine did between runs."""
-    each = [[run.metrics[name] for run in runs if _known(run, name)] for runs in (pair.before, pair.after)]
+    each = [
+        [run.metrics[name] for run in runs if _known(run, name)]
+        for runs in (pair.before, pair.after)
+    ]
     if min(map(len, each)) >= RUNS:
         outcome, verdict, ratio = _time(*each, tolerance)
-        return Change(name, *map(statistics.median, each), ratio, outcome, f"{verdict}; {len(each[0])} and {len(each[1])} runs")
+        return Change(
+            name,
+            *map(statistics.median, each),
+            ratio,
+            outcome,
+            f"{verdict}; {len(each[0])} and {len(each[1])} runs",
+        )
     newest = (pair.before[-1], pair.after[-1])
     before, after = (record.metrics[name] for record in newest)
     old, new = (samples(record, DURATIONS[name]) for record in newest)
     if not (old and new):
-        return Change(name, before, after, None, NOT_JUDGED, f"measured once; {RUNS} runs on either side would tell")
+        return Change(
+            name,
+            before,
+            after,
+            None,
+            NOT_JUDGED,
+            f"measured once; {RUNS} runs on either side would tell",
+        )
     outcome, verdict, ratio = _time(old, new, tolerance)
     work = busy(newest[0]) or busy(newest[1])
     if outcome in (WORSE, BETTER) and work:
@@ -128,7 +171,9 @@ def _duration(pair: Pair, name: str, tolerance: float) -> Change:
     return Change(name, before, after, ratio, outcome, verdict)
 
 
-def _time(old: Sequence[float], new: Sequence[float], tolerance: float) -> tuple[str, str, float | None]:
+def _time(
+    old: Sequence[float], new: Sequence[float], tolerance: float
+) -> tuple[str, str, float | None]:
     """Outcome, verdict and ratio."""
     try:
         found = compare(new, old)
@@ -148,8 +193,12 @@ def _accuracy(pair: Pair, name: str, tolerance: float) -> tuple[str, str]:
     counts = [_images(record, ACCURACIES[name]) for record in (old, new)]
     said = f"{abs(gain) * 100:.2f} points {'higher' if gain > 0 else 'lower'}" if gain else "equal"
     if None in counts:
-        return _outcome(abs(gain) > tolerance, gain < 0), f"{said}; how many images is not said: by size alone"
-    share = sum(record.metrics[name] * count for record, count in zip((old, new), counts, strict=True)) / sum(counts)
+        return _outcome(
+            abs(gain) > tolerance, gain < 0
+        ), f"{said}; how many images is not said: by size alone"
+    share = sum(
+        record.metrics[name] * count for record, count in zip((old, new), counts, strict=True)
+    ) / sum(counts)
     error = math.sqrt(max(share * (1 - share), 0.0) * sum(1 / count for count in counts))
     return (
         _outcome(abs(gain) > max(tolerance, Z * error), gain < 0),
@@ -166,10 +215,16 @@ def _images(record: Record, split: str) -> int | None:
 def _memory(pair: Pair, name: str, tolerance: float) -> tuple[str, str]:
     """Outcome and verdict: what a compiler planned or a device counted hangs on no chance."""
     old, new = pair.before[-1], pair.after[-1]
-    if name == "memory_peak" and any(str(r.provenance.get("memory_peak_source", "host")).startswith("host") for r in (old, new)):
+    if name == "memory_peak" and any(
+        str(r.provenance.get("memory_peak_source", "host")).startswith("host") for r in (old, new)
+    ):
         return NOT_JUDGED, "of the whole process, with all that it did before"
     before, after = old.metrics[name], new.metrics[name]
-    more = f"{abs(after / before - 1) * 100:.1f} % {'more' if after > before else 'less'}" if before else "from nothing"
+    more = (
+        f"{abs(after / before - 1) * 100:.1f} % {'more' if after > before else 'less'}"
+        if before
+        else "from nothing"
+    )
     large = max(before, after) > (1 + tolerance) * min(before, after)
     return _outcome(large, after > before), more if before != after else "equal"
 

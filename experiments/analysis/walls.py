@@ -26,7 +26,9 @@ class Wall:
 def walls(records: Sequence[Record]) -> list[Wall]:
     """Records of one question, the quickest first, each against the quickest processor."""
     rows = sorted((record for record in records if record.status == "ok"), key=_seconds)
-    processor = next((record for record in rows if record.provenance.get("platform") == "cpu"), None)
+    processor = next(
+        (record for record in rows if record.provenance.get("platform") == "cpu"), None
+    )
     return [Wall(record, _seconds(record), *_speed_ups(record, processor)) for record in rows]
 
 

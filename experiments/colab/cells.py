@@ -43,16 +43,24 @@ def command(module: str, *arguments: object) -> None:
     with process:
         try:
             last = _echo(process.stdout)
-        except KeyboardInterrupt:  # Jupyter interrupts the process too, which then keeps its checkpoint and ends
+        except (
+            KeyboardInterrupt
+        ):  # Jupyter interrupts the process too, which then keeps its checkpoint and ends
             last = _echo(process.stdout)
     if process.returncode not in (0, _FAILED_CASE):
-        raise Stopped(f"{module} ended with exit code {process.returncode}: {last or 'it printed nothing'}")
+        raise Stopped(
+            f"{module} ended with exit code {process.returncode}: {last or 'it printed nothing'}"
+        )
 
 
 def _environment() -> dict[str, str]:
     """That of the notebook, with this code on the path, and without Jupyter's word that a pipe were a colour terminal."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")
+    }
     return plain | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1"}
 
 

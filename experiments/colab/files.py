@@ -14,16 +14,22 @@ def results_folder(name: str, *, drive: bool = True) -> Path:
       Stopped: the drive was not mounted.
     """
     colab = on_colab()
-    folder = _mounted_drive() / "jaxcnn" / name if colab and drive else Path("results", name).absolute()
+    folder = (
+        _mounted_drive() / "jaxcnn" / name if colab and drive else Path("results", name).absolute()
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"results: {folder}{', which a disconnect deletes: DRIVE is off' if colab and not drive else ''}")
+    print(
+        f"results: {folder}{', which a disconnect deletes: DRIVE is off' if colab and not drive else ''}"
+    )
     return folder
 
 
 def _mounted_drive() -> Path:
     from google.colab import drive
 
-    place = Path("drive").absolute()  # a notebook begins in /content, and /content/drive is where everybody mounts it
+    place = Path(
+        "drive"
+    ).absolute()  # a notebook begins in /content, and /content/drive is where everybody mounts it
     try:
         drive.mount(str(place))
     except Exception as error:  # refused in the browser, timed out, or another of Colab's own
@@ -71,7 +77,13 @@ def _with_records(source: Path) -> list[Path]:
         found = [source] if any(source.glob("*/*.json")) else []
     else:
         place = unpacked(source)
-        found = sorted({file.parents[1] for file in place.rglob("*.json") if ".checkpoints" not in str(file.relative_to(place))})
+        found = sorted(
+            {
+                file.parents[1]
+                for file in place.rglob("*.json")
+                if ".checkpoints" not in str(file.relative_to(place))
+            }
+        )
     if not found:
         raise Stopped(
             f"{source} holds no records, which are files such as train/NAME.json: name a results folder or a zip of one"
@@ -87,5 +99,7 @@ def unpacked(archive: Path) -> Path:
         with zipfile.ZipFile(archive) as packed:
             packed.extractall(place)
     except (OSError, zipfile.BadZipFile) as error:
-        raise Stopped(f"{archive} is neither a folder nor a zip file that can be read: check the path") from error
+        raise Stopped(
+            f"{archive} is neither a folder nor a zip file that can be read: check the path"
+        ) from error
     return place

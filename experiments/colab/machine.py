@@ -59,7 +59,9 @@ def _nvidia() -> tuple[int, float] | None:
     """The driver's main version and the first GPU's compute capability; None without an NVIDIA GPU."""
     query = ["nvidia-smi", "--query-gpu=driver_version,compute_cap", "--format=csv,noheader"]
     try:
-        answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
+        answer = subprocess.run(
+            query, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
         driver, capability = answer.splitlines()[0].split(", ")
         return int(driver.split(".")[0]), float(capability)
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
@@ -96,7 +98,9 @@ def install(device: str) -> None:
         return
     extra = _cuda() if platform == "gpu" else platform
     if not (ROOT / "pyproject.toml").exists():
-        raise Stopped(f"jaxcnn is installed here without what a {platform.upper()} needs: install it with its extra {extra!r}")
+        raise Stopped(
+            f"jaxcnn is installed here without what a {platform.upper()} needs: install it with its extra {extra!r}"
+        )
     what = str(ROOT) if platform == "cpu" else f"{ROOT}[{extra}]"
     print(f"installing {what}, which may take minutes")
     pip = [sys.executable, "-m", "pip", "install", "-q", "-e", what]
@@ -105,13 +109,19 @@ def install(device: str) -> None:
         raise Stopped(f"pip could not install {what}: {done.stdout.strip()[-500:]}")
     importlib.invalidate_caches()
     if stale := [module for module in ("jax", "numpy", "PIL") if _is_stale(module)]:
-        raise Stopped(f"the notebook has loaded an older {', '.join(stale)}: choose Runtime → Restart session, then Run all")
+        raise Stopped(
+            f"the notebook has loaded an older {', '.join(stale)}: choose Runtime → Restart session, then Run all"
+        )
 
 
 def _cuda() -> str:
     """The extra for this GPU; that of a plugin which is there already, for two are in each other's way."""
     newest = (_nvidia() or (0, 0.0)) if not version("jax-cuda12-plugin") else (0, 0.0)
-    return "cuda13" if all(have >= need for have, need in zip(newest, _CUDA_13, strict=True)) else "cuda12"
+    return (
+        "cuda13"
+        if all(have >= need for have, need in zip(newest, _CUDA_13, strict=True))
+        else "cuda12"
+    )
 
 
 def version(package: str) -> str | None:

@@ -51,8 +51,13 @@ def one_of_each(folder: Path, *, classes: int = 3) -> list[Path]:
     from PIL import Image
 
     endings = Image.registered_extensions()
-    parts = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))[:classes]
-    found = [next((file for file in sorted(part.rglob("*")) if file.suffix.lower() in endings), None) for part in parts]
+    parts = sorted(
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )[:classes]
+    found = [
+        next((file for file in sorted(part.rglob("*")) if file.suffix.lower() in endings), None)
+        for part in parts
+    ]
     if not any(found):
         raise Stopped(f"{folder} holds no pictures in sub-folders, one a class")
     return [file for file in found if file]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.evidence.thumbnails import thumbnails
-from experiments.workloads.setup import Splits
 from experiments.workloads.preprocessing import Preprocessing
+from experiments.workloads.setup import Splits
 from experiments.workloads.trained_model import as_stored
 from jaxcnn import data
 from jaxcnn.data.folder import FolderSplit
@@ -17,7 +17,10 @@ from jaxcnn.data.tfds import TfdsSplit
 MOST_LABELS = 60_000  # read of a split; of a larger one as many, evenly spread
 MOST_CLASSES = 100  # counted one by one; of more, those with the most training images
 MOST_SHOWN = 20  # classes with a sample
-SAMPLES = {1: 20, 3: 10}  # pictures in all by channels, as long as each class has one: grey ones are smaller
+SAMPLES = {
+    1: 20,
+    3: 10,
+}  # pictures in all by channels, as long as each class has one: grey ones are smaller
 PIXELS_OF = 512  # training images
 BINS = 32
 LONGEST = 60  # characters of a class's name
@@ -71,7 +74,9 @@ def labels_of(split: Split, rows: np.ndarray) -> np.ndarray:
         return np.asarray(split.labels)[rows]
     if isinstance(split, TfdsSplit):
         split = _undecoded(split)
-    parts = (rows[first:][:_LABELS_AT_ONCE].tolist() for first in range(0, len(rows), _LABELS_AT_ONCE))
+    parts = (
+        rows[first:][:_LABELS_AT_ONCE].tolist() for first in range(0, len(rows), _LABELS_AT_ONCE)
+    )
     return np.array([label for part in parts for _, label in split.read(part)])
 
 
@@ -79,7 +84,9 @@ def _undecoded(split: TfdsSplit) -> TfdsSplit:
     """The same examples, their pictures left as bytes: a quarter of the time, and less of large pictures."""
     from tensorflow_datasets import decode
 
-    return dataclasses.replace(split, source=dataclasses.replace(split.source, decoders={"image": decode.SkipDecoding()}))
+    return dataclasses.replace(
+        split, source=dataclasses.replace(split.source, decoders={"image": decode.SkipDecoding()})
+    )
 
 
 def pixels(split: Split, preprocessing: Preprocessing) -> dict[str, Any]:
@@ -92,15 +99,24 @@ def pixels(split: Split, preprocessing: Preprocessing) -> dict[str, Any]:
     levels = np.zeros((channels, 256), int)
     for first in range(0, len(rows), _AT_ONCE):
         images, _ = as_stored(split, rows[first:][:_AT_ONCE], preprocessing)
-        levels += [np.bincount(images[..., channel].ravel(), minlength=256) for channel in range(channels)]
+        levels += [
+            np.bincount(images[..., channel].ravel(), minlength=256) for channel in range(channels)
+        ]
     values, total = np.arange(256), levels.sum(axis=1)
     mean = levels @ values / total
     std = np.sqrt(np.sum(levels * (values - mean[:, None]) ** 2, axis=1) / total)
     counts = levels.reshape(channels, BINS, -1).sum(axis=2)
-    return {"counts": counts.tolist(), "mean": mean.tolist(), "std": std.tolist(), "images": len(rows)}
+    return {
+        "counts": counts.tolist(),
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "images": len(rows),
+    }
 
 
-def _samples(split: Split, rows: np.ndarray, labels: np.ndarray, preprocessing: Preprocessing) -> list[dict[str, str]]:
+def _samples(
+    split: Split, rows: np.ndarray, labels: np.ndarray, preprocessing: Preprocessing
+) -> list[dict[str, str]]:
     """The first one or two of each class, of many classes some."""
     shown = spread(len(preprocessing.classes), MOST_SHOWN)
     each = max(1, min(2, SAMPLES[preprocessing.channels] // len(shown)))
@@ -109,4 +125,6 @@ def _samples(split: Split, rows: np.ndarray, labels: np.ndarray, preprocessing: 
         return []
     images, found = as_stored(split, rows[picked], preprocessing)
     names = [short(preprocessing.classes[label]) for label in found]
-    return [{"png": png, "class": name} for png, name in zip(thumbnails(images), names, strict=True)]
+    return [
+        {"png": png, "class": name} for png, name in zip(thumbnails(images), names, strict=True)
+    ]

@@ -25,9 +25,13 @@ def parse_price(text: str) -> float:
     try:
         price = float(found[1])
     except ValueError:
-        raise InputError(f"--price={text}: {found[1]!r} is not a number; write --price=2.5/h") from None
+        raise InputError(
+            f"--price={text}: {found[1]!r} is not a number; write --price=2.5/h"
+        ) from None
     if not _is_price(price):
-        raise InputError(f"--price={text}: a price is a positive number of dollars an hour, as --price=2.5/h")
+        raise InputError(
+            f"--price={text}: a price is a positive number of dollars an hour, as --price=2.5/h"
+        )
     return price
 
 
@@ -48,14 +52,23 @@ def read_prices(path: str, also: Iterable[str] = ()) -> dict[str, float]:
         if name.casefold() not in names:
             nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
             hint = f"did you mean {names[nearest[0]]!r}? " if nearest else ""
-            raise file.error(f"unknown device {name!r}: {hint}Known: the names and kinds of the device table (--devices)", name)
+            raise file.error(
+                f"unknown device {name!r}: {hint}Known: the names and kinds of the device table (--devices)",
+                name,
+            )
         if not _is_price(price):
-            raise file.error(f"the price of {name!r} must be a positive number of dollars an hour, not {price!r}", name)
+            raise file.error(
+                f"the price of {name!r} must be a positive number of dollars an hour, not {price!r}",
+                name,
+            )
     return {name: float(price) for name, price in file.data.items()}
 
 
 def price_of(
-    device: Device | None, kind: str, prices: Mapping[str, float] | None = None, price: float | None = None
+    device: Device | None,
+    kind: str,
+    prices: Mapping[str, float] | None = None,
+    price: float | None = None,
 ) -> tuple[float | None, str]:
     """What an hour of one chip costs, and where that is from.
 
@@ -80,4 +93,9 @@ def price_of(
 
 
 def _is_price(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value > 0
+    )

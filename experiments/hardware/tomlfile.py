@@ -36,7 +36,12 @@ class TomlFile:
         return InputError(f"{self.path}, line {self.line(key, block)}: {message}")
 
     def require_known(
-        self, kind: str, names: Iterable[str], known: Iterable[str], block: int | None = None, table: str = ""
+        self,
+        kind: str,
+        names: Iterable[str],
+        known: Iterable[str],
+        block: int | None = None,
+        table: str = "",
     ) -> None:
         """Raises `InputError` with the line and the nearest match unless all names, keys of a table, are known."""
         known = list(known)
@@ -59,13 +64,20 @@ class TomlFile:
     def _extent(self, block: int | None) -> tuple[int, int]:
         if block is None:
             return 0, len(self.lines)
-        starts = [number for number, line in enumerate(self.lines) if re.match(r"\s*\[\[", line)] + [len(self.lines)]
-        return (starts[block], starts[block + 1]) if block + 1 < len(starts) else (0, len(self.lines))
+        starts = [
+            number for number, line in enumerate(self.lines) if re.match(r"\s*\[\[", line)
+        ] + [len(self.lines)]
+        return (
+            (starts[block], starts[block + 1]) if block + 1 < len(starts) else (0, len(self.lines))
+        )
 
     def _find(self, key: str, start: int, end: int) -> int | None:
         before = r"""^\s*["']?|[{,]\s*["']?|^\s*\[+\s*(?:device\.)?["']?"""
         pattern = re.compile(rf"""(?:{before}){re.escape(key)}["']?\s*[=.\]]""")
-        return next((number for number in range(start, end) if key and pattern.search(self.lines[number])), None)
+        return next(
+            (number for number in range(start, end) if key and pattern.search(self.lines[number])),
+            None,
+        )
 
 
 def read(path: str, flag: str) -> TomlFile:

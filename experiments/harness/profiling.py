@@ -14,14 +14,22 @@ from jaxcnn.training.loop import RunSteps
 if TYPE_CHECKING:  # studies trace
     from experiments.harness.study import Context
 
-DISPATCHES, STEPS = 3, 5  # a GPU's or a CPU's event a kernel: more would be more to load, and say the same
+DISPATCHES, STEPS = (
+    3,
+    5,
+)  # a GPU's or a CPU's event a kernel: more would be more to load, and say the same
 EXTRA = (1 + DISPATCHES) * STEPS  # train steps beyond the plan, at most
 
 
 def check(config: RunConfig, backend: Backend) -> None:
     """Raises `InputError` where the profiler would end the process: libtpu without a TPU may be of another profiler's version."""
     left_to_itself = not jax.config.jax_platforms
-    if config.profile and backend.platform != "tpu" and left_to_itself and importlib.util.find_spec("libtpu"):
+    if (
+        config.profile
+        and backend.platform != "tpu"
+        and left_to_itself
+        and importlib.util.find_spec("libtpu")
+    ):
         raise InputError(
             f"--profile: libtpu is installed and there is no TPU, which may end JAX's profiler with a crash; "
             f"name the device: --device={backend.platform}"
@@ -48,7 +56,12 @@ def trace(run_steps: RunSteps, state: TrainState, plan: FitConfig, context: "Con
                 with jax.profiler.StepTraceAnnotation("train", step_num=number):
                     state, _ = run_steps(state, plan.steps + number * count, count)
     except Exception as error:
-        console.print(f"no profile: {type(error).__name__}: {error}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"no profile: {type(error).__name__}: {error}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
         return
     files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     lines = {

@@ -27,7 +27,11 @@ class Progress:
         self._console = console
         self._plan = plan
         self._batch_size = batch_size
-        columns = ("{task.completed}/{task.total} steps", rich.progress.TimeRemainingColumn(), _cut("{task.fields[now]}"))
+        columns = (
+            "{task.completed}/{task.total} steps",
+            rich.progress.TimeRemainingColumn(),
+            _cut("{task.fields[now]}"),
+        )
         self._bar = _bar(console, *columns)
         self._task = self._bar.add_task("compiling", total=plan.steps, completed=step, now="")
 
@@ -40,10 +44,19 @@ class Progress:
 
     def on_dispatch(self, step: int, loss: float, steps: int, seconds: float) -> None:
         rate = steps * self._batch_size / seconds
-        self._bar.update(self._task, description="training", completed=step, now=f"loss {loss:.4f}, {rate:,.0f} images/s")
+        self._bar.update(
+            self._task,
+            description="training",
+            completed=step,
+            now=f"loss {loss:.4f}, {rate:,.0f} images/s",
+        )
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
-        stage = f" stage {entry['stage']}/{self._plan.stages}" if self._plan.stages > 1 else f"/{self._plan.epochs}"
+        stage = (
+            f" stage {entry['stage']}/{self._plan.stages}"
+            if self._plan.stages > 1
+            else f"/{self._plan.epochs}"
+        )
         self._console.print(
             f"epoch {entry['epoch']:>3}{stage}  loss {entry['train_loss']:.4f}  "
             f"validation loss {entry['validation_loss']:.4f}  accuracy {entry['validation_accuracy']:.4f}  "
@@ -56,7 +69,11 @@ class Cases:
     """How far a study of many cases is; use as a context manager."""
 
     def __init__(self, console: Console, study: str, shown: bool = True):
-        columns = ("{task.completed}/{task.total} cases", _CasesLeft(), _cut("{task.fields[case]}", ratio=2))
+        columns = (
+            "{task.completed}/{task.total} cases",
+            _CasesLeft(),
+            _cut("{task.fields[case]}", ratio=2),
+        )
         self._bar = _bar(console, *columns, shown=shown)
         self._task = self._bar.add_task(study, visible=False, case="", each=None, since=0.0)
 
@@ -75,7 +92,11 @@ class Cases:
           waiting: how many are to be measured, this one included.
           found: the records of those before it.
         """
-        known = [record.provenance["case_seconds"] for record in found if "case_seconds" in record.provenance]
+        known = [
+            record.provenance["case_seconds"]
+            for record in found
+            if "case_seconds" in record.provenance
+        ]
         each = sum(known) / len(known) if known else None
         total = len(found) + waiting
         self._bar.update(
@@ -120,11 +141,15 @@ class _CasesLeft(rich.progress.ProgressColumn):
     def render(self, task: rich.progress.Task) -> Text:
         if task.fields["each"] is None:
             return Text("-:--:--", style="progress.remaining")
-        left = seconds_left(task.fields["each"], int(task.remaining), time.monotonic() - task.fields["since"])
+        left = seconds_left(
+            task.fields["each"], int(task.remaining), time.monotonic() - task.fields["since"]
+        )
         return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
 
 
-def _bar(console: Console, *columns: str | rich.progress.ProgressColumn, shown: bool = True) -> rich.progress.Progress:
+def _bar(
+    console: Console, *columns: str | rich.progress.ProgressColumn, shown: bool = True
+) -> rich.progress.Progress:
     return rich.progress.Progress(
         "{task.description}",
         rich.progress.BarColumn(None, table_column=Column(ratio=1, min_width=4)),
@@ -140,4 +165,6 @@ def _bar(console: Console, *columns: str | rich.progress.ProgressColumn, shown: 
 
 def _cut(text: str, ratio: int | None = None) -> rich.progress.TextColumn:
     """A column that ends in … where there is no room for it; `ratio` is its share of the room that the others leave."""
-    return rich.progress.TextColumn(text, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=ratio))
+    return rich.progress.TextColumn(
+        text, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=ratio)
+    )

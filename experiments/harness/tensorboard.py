@@ -23,13 +23,19 @@ def check(log_dir: str | None) -> None:
     if log_dir is None:
         return
     if importlib.util.find_spec("tensorboardX") is None:
-        raise InputError(f"--log-dir={log_dir}: tensorboardX is not installed; pip install -e '.[tensorboard]' adds it")
+        raise InputError(
+            f"--log-dir={log_dir}: tensorboardX is not installed; pip install -e '.[tensorboard]' adds it"
+        )
     prepare_folder(log_dir, "log-dir")
 
 
 @contextlib.contextmanager
 def logged(
-    config: RunConfig, context: "Context", schedule: optax.ScalarOrSchedule, history: History, step: int
+    config: RunConfig,
+    context: "Context",
+    schedule: optax.ScalarOrSchedule,
+    history: History,
+    step: int,
 ) -> Iterator[list["Scalars"]]:
     """The watcher that logs a case, and where it does so on the console; none without --log-dir.
 
@@ -45,7 +51,9 @@ def logged(
         return
     folder = epath.Path(config.log_dir).expanduser() / context.study / context.case
     context.console.print(
-        f"scalars   {folder}; tensorboard --logdir={config.log_dir} shows them", highlight=False, soft_wrap=True
+        f"scalars   {folder}; tensorboard --logdir={config.log_dir} shows them",
+        highlight=False,
+        soft_wrap=True,
     )
     scalars = Scalars(folder, config.batch_size, schedule, config.stages, history, step)
     try:
@@ -77,17 +85,32 @@ class Scalars:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self.folder = folder
-        self._batch_size, self._schedule, self._stages, self._history = batch_size, schedule, stages, history
+        self._batch_size, self._schedule, self._stages, self._history = (
+            batch_size,
+            schedule,
+            stages,
+            history,
+        )
         folder.mkdir(parents=True, exist_ok=True)
         logged_before = any(folder.glob("events.*"))
         self._file = EventsWriter(str(folder / "events"), f".{history.sessions}")
-        self._file.write_event(Event(step=step + 1, wall_time=time.time(), session_log=SessionLog(status=SessionLog.START)))
+        self._file.write_event(
+            Event(
+                step=step + 1,
+                wall_time=time.time(),
+                session_log=SessionLog(status=SessionLog.START),
+            )
+        )
         if not logged_before:
             for entry in history.epochs:
                 self.on_epoch(entry, False)
 
     def on_dispatch(self, step: int, loss: float, steps: int, seconds: float) -> None:
-        rate = self._schedule(step - 1 - self._history.stage_step) if callable(self._schedule) else self._schedule
+        rate = (
+            self._schedule(step - 1 - self._history.stage_step)
+            if callable(self._schedule)
+            else self._schedule
+        )
         self._write(
             step,
             {
@@ -98,7 +121,11 @@ class Scalars:
         )
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
-        means = {f"epoch/{name}": value for name, value in entry.items() if name.startswith(("train_", "validation_"))}
+        means = {
+            f"epoch/{name}": value
+            for name, value in entry.items()
+            if name.startswith(("train_", "validation_"))
+        }
         self._write(int(entry["step"]), means)
 
     def close(self) -> None:
@@ -108,6 +135,8 @@ class Scalars:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        summary = Summary(
+            value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        )
         self._file.write_event(Event(step=step, wall_time=time.time(), summary=summary))
         self._file.flush()

@@ -16,7 +16,9 @@ _NVIDIA: dict[Quantity, Callable[[ModuleType, Any], float]] = {
     Quantity("utilisation", "%"): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     Quantity("memory", "B"): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     Quantity("power", "W"): lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
-    Quantity("temperature", "°C"): lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    Quantity("temperature", "°C"): lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(
+        gpu, nvml.NVML_TEMPERATURE_GPU
+    ),
     Quantity("energy", "J"): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
 }
 
@@ -45,11 +47,19 @@ def nvidia(devices: Sequence[jax.Device]) -> Found:
 
 def _handle(nvml: ModuleType, device: jax.Device) -> Any:
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    entry = str(device.local_hardware_id) if listed is None else listed.split(",")[device.local_hardware_id].strip()
-    handle = nvml.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else _by_uuid(nvml, entry)
+    entry = (
+        str(device.local_hardware_id)
+        if listed is None
+        else listed.split(",")[device.local_hardware_id].strip()
+    )
+    handle = (
+        nvml.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else _by_uuid(nvml, entry)
+    )
     name = _text(nvml.nvmlDeviceGetName(handle))
     if name.removeprefix("NVIDIA ") != device.device_kind.removeprefix("NVIDIA "):
-        raise LookupError(f"{name!r} to NVML, {device.device_kind!r} to JAX; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        raise LookupError(
+            f"{name!r} to NVML, {device.device_kind!r} to JAX; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        )
     return handle
 
 
@@ -106,7 +116,9 @@ def tpu() -> Found:
         return {
             Quantity(f"tpu{index}_{_TPU[name].name}", _TPU[name].unit): float(value)
             for name in names
-            for index, value in enumerate(monitoring.get_metric(name).data())  # a text for each chip; none before the first run
+            for index, value in enumerate(
+                monitoring.get_metric(name).data()
+            )  # a text for each chip; none before the first run
         }
 
     return Found((Source("libtpu", read),))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 _KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 _LINE = re.compile(rf"= (?P<results>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
 _SHAPE = re.compile(r"\b(?P<type>pred|[a-z]+\d+[a-z0-9]*)\[(?P<sides>[\d,]*)\]")
-_WITH_OPERANDS = ("all-gather", "collective-permute")  # what begins them gives their operands beside their results
+_WITH_OPERANDS = (
+    "all-gather",
+    "collective-permute",
+)  # what begins them gives their operands beside their results
 _CONTEXT = ("u32", "")  # of an operation in flight
 
 
@@ -46,7 +49,11 @@ def collectives(program: str) -> tuple[Collective, ...]:
 
 def _size(kind: str, sides: str) -> int:
     bits = re.search(r"\d+", kind)
-    return math.prod(int(side) for side in sides.split(",") if side) * (int(bits[0]) if bits else 8) // 8
+    return (
+        math.prod(int(side) for side in sides.split(",") if side)
+        * (int(bits[0]) if bits else 8)
+        // 8
+    )
 
 
 def sent(found: Iterable[Collective], devices: int) -> float:

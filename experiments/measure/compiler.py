@@ -50,7 +50,9 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
         found = found[0] if found else None
     counts = found if isinstance(found, Mapping) else {}
     whole = native.CALLS not in (executable.as_text() or "")
-    return CompilerCounts(_known(counts.get("flops")) if whole else None, _known(counts.get("bytes accessed")))
+    return CompilerCounts(
+        _known(counts.get("flops")) if whole else None, _known(counts.get("bytes accessed"))
+    )
 
 
 def _known(value: Any) -> float | None:

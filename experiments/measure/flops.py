@@ -60,7 +60,9 @@ def bytes_once(function: Callable, *args: Any) -> int:
     handed = {id(argument) for argument in jaxpr.invars}
     made = [id(_origin(result, jaxpr)) not in handed for result in jaxpr.outvars]
     _, used = partial_eval.dce_jaxpr(jaxpr, made)
-    read = sum(_size(argument) for argument, needed in zip(jaxpr.invars, used, strict=True) if needed)
+    read = sum(
+        _size(argument) for argument, needed in zip(jaxpr.invars, used, strict=True) if needed
+    )
     return read + sum(_size(result) for result, new in zip(jaxpr.outvars, made, strict=True) if new)
 
 
@@ -82,7 +84,11 @@ class FlopsCheck:
 
 
 def compare_flops(
-    *, jaxpr: float, compiler: float | None = None, closed_form: float | None = None, tolerance: float = 0.2
+    *,
+    jaxpr: float,
+    compiler: float | None = None,
+    closed_form: float | None = None,
+    tolerance: float = 0.2,
 ) -> FlopsCheck:
     """Three counts of the FLOPs of one program, and whether they agree.
 
@@ -118,12 +124,18 @@ _LESS = "it leaves out the padding, counts a loop's body once, and may not see i
 def _than(value: float, jaxpr: float) -> str:
     share = f"{abs(value / jaxpr - 1):.2g}" if jaxpr else ""
     by = f"{float(share) * 100:g} % " if jaxpr else ""
-    return f"{value:.6g} FLOP, {by}{'more' if value > jaxpr else 'less'} than the jaxpr's {jaxpr:.6g}"
+    return (
+        f"{value:.6g} FLOP, {by}{'more' if value > jaxpr else 'less'} than the jaxpr's {jaxpr:.6g}"
+    )
 
 
 def _traced(function: Callable, args: tuple[Any, ...]) -> Any:
     """Its jaxpr; a jitted function is asked itself, because with compiler options it cannot be part of another."""
-    closed = function.trace(*args).jaxpr if isinstance(function, jax.stages.Wrapped) else jax.make_jaxpr(function)(*args)
+    closed = (
+        function.trace(*args).jaxpr
+        if isinstance(function, jax.stages.Wrapped)
+        else jax.make_jaxpr(function)(*args)
+    )
     return closed.jaxpr
 
 
@@ -156,12 +168,16 @@ def _repeats(name: str, params: dict[str, Any]) -> int:
     """How often the inner jaxpr of an equation runs, each device's once."""
     if name == "scan":
         return params["length"]
-    if name == "shard_map":  # also `pmap`; inside, shapes are one device's along the axes that it maps
+    if (
+        name == "shard_map"
+    ):  # also `pmap`; inside, shapes are one device's along the axes that it maps
         return math.prod(params["mesh"].shape[axis] for axis in params["newly_manual_axes"])
     if name == "pallas_call":
         grid = params["grid_mapping"].grid
         if not all(isinstance(size, int) for size in grid):
-            raise ValueError("cannot count a kernel whose grid is not known when traced: count its body instead")
+            raise ValueError(
+                "cannot count a kernel whose grid is not known when traced: count its body instead"
+            )
         return math.prod(grid)
     return 1
 
@@ -174,17 +190,26 @@ def _open(value: Any) -> Any:
 def _dot(equation: Any) -> int:
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
-    return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+    return (
+        2 * math.prod(equation.outvars[0].aval.shape) * math.prod(left[axis] for axis in contracted)
+    )
 
 
 def _convolution(equation: Any) -> int:
     numbers = equation.params["dimension_numbers"]
     inputs, kernel = (variable.aval.shape for variable in equation.invars)
     outputs = equation.outvars[0].aval.shape
-    channels = outputs[numbers.out_spec[1]] * kernel[numbers.rhs_spec[1]]  # each output's, with its group's inputs'
+    channels = (
+        outputs[numbers.out_spec[1]] * kernel[numbers.rhs_spec[1]]
+    )  # each output's, with its group's inputs'
     axes = zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:], numbers.out_spec[2:], strict=True)
     sizes = (sorted((inputs[axis], kernel[tap], outputs[out])) for axis, tap, out in axes)
-    return 2 * outputs[numbers.out_spec[0]] * channels * math.prod(least * middle for least, middle, _ in sizes)
+    return (
+        2
+        * outputs[numbers.out_spec[0]]
+        * channels
+        * math.prod(least * middle for least, middle, _ in sizes)
+    )
 
 
 def _origin(variable: Any, jaxpr: Any) -> Any:
@@ -195,7 +220,11 @@ def _origin(variable: Any, jaxpr: Any) -> Any:
             continue
         inner = _open(equation.params["jaxpr"])
         within = _origin(inner.outvars[places[0]], inner)
-        handed = [argument for argument, name in zip(equation.invars, inner.invars, strict=True) if name is within]
+        handed = [
+            argument
+            for argument, name in zip(equation.invars, inner.invars, strict=True)
+            if name is within
+        ]
         return _origin(handed[0], jaxpr) if handed else variable
     return variable
 

@@ -11,7 +11,14 @@ from flax import nnx
 
 from experiments.measure.flops import model_flops
 from jaxcnn.models import lenet
-from jaxcnn.models.layers import AvgPool, BatchNorm, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
+from jaxcnn.models.layers import (
+    AvgPool,
+    BatchNorm,
+    Dropout,
+    GlobalAvgPool,
+    LocalResponseNorm,
+    MaxPool,
+)
 
 LAYERS = (
     nnx.Conv, nnx.Linear, nnx.BatchNorm, Dropout, MaxPool, AvgPool, GlobalAvgPool, LocalResponseNorm, lenet.RBF
@@ -41,7 +48,9 @@ class LayerRow:
     gradients: int
 
 
-def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trainable: tuple[str, ...] = ()) -> list[LayerRow]:
+def layer_rows(
+    model: nnx.Module, input_shape: tuple[int, int, int], trainable: tuple[str, ...] = ()
+) -> list[LayerRow]:
     """The layers of a network in the order in which they are called, as in training.
 
     Args:
@@ -49,7 +58,9 @@ def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trainable: 
       input_shape: height, width, channels.
       trainable: names of the layers that are trained, where not all are, as of `jaxcnn.training.create`.
     """
-    graphdef, params, rest = nnx.split(model, nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable), ...)
+    graphdef, params, rest = nnx.split(
+        model, nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable), ...
+    )
     rows: list[LayerRow] = []
 
     def forward(params: Any, rest: Any, image: jax.Array) -> Any:
@@ -59,11 +70,18 @@ def layer_rows(model: nnx.Module, input_shape: tuple[int, int, int], trainable: 
     def differentiated(params: Any, rest: Any, image: jax.Array) -> Any:
         return jax.vjp(lambda params: forward(params, rest, image), params)[0]
 
-    jax.eval_shape(differentiated, params, rest, jax.ShapeDtypeStruct((1, *input_shape), jnp.float32))
+    jax.eval_shape(
+        differentiated, params, rest, jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    )
     return rows
 
 
-def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], batch: int, trainable: tuple[str, ...] = ()) -> int:
+def training_step_flops(
+    model: nnx.Module,
+    input_shape: tuple[int, int, int],
+    batch: int,
+    trainable: tuple[str, ...] = (),
+) -> int:
     """FLOPs of one training step, by arithmetic from the table of layers: the closed form beside `model_flops`.
 
     Forward, gradient of the kernel and gradient of the inputs cost the same, so a step is three forward passes, less
@@ -79,7 +97,9 @@ def training_step_flops(model: nnx.Module, input_shape: tuple[int, int, int], ba
     >>> step // (32 * models.spec("logistic").flops)  # a single layer, which reads the images: forward and kernel
     2
     """
-    return batch * sum(row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trainable))
+    return batch * sum(
+        row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trainable)
+    )
 
 
 def _in_training(model: nnx.Module, trainable: tuple[str, ...]) -> nnx.Module:
@@ -128,23 +148,40 @@ def _recorded(model: nnx.Module, trainable: tuple[str, ...], rows: list[LayerRow
     for path, module in list(nnx.iter_modules(model)):
         if isinstance(module, LAYERS):
             continue
-        held = list(enumerate(module)) if isinstance(module, nnx.List) else list(vars(module).items())
+        held = (
+            list(enumerate(module)) if isinstance(module, nnx.List) else list(vars(module).items())
+        )
         for key, value in held:
             if isinstance(value, LAYERS):
                 name = ".".join(str(part) for part in (*path, key) if part != "layers")
-                put = module.__setitem__ if isinstance(module, nnx.List) else functools.partial(setattr, module)
+                put = (
+                    module.__setitem__
+                    if isinstance(module, nnx.List)
+                    else functools.partial(setattr, module)
+                )
                 is_trained = not trainable or (*path, key)[0] in trainable
                 put(key, nnx.data(_Recorder(name, value, is_trained, rows)))
     return model
 
 
-def _row(name: str, layer: Any, is_trained: bool, differentiated: bool, inputs: jax.Array, outputs: jax.Array) -> LayerRow:
+def _row(
+    name: str,
+    layer: Any,
+    is_trained: bool,
+    differentiated: bool,
+    inputs: jax.Array,
+    outputs: jax.Array,
+) -> LayerRow:
     state = nnx.state(layer) if isinstance(layer, nnx.Module) else {}
     trainable, other = (
-        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.filter_state(state, kind))) if state else 0
+        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.filter_state(state, kind)))
+        if state
+        else 0
         for kind in (nnx.Param, nnx.Not(nnx.Any(nnx.Param, nnx.RngState)))
     )
-    flops = model_flops(layer, inputs) if isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF) else 0
+    flops = (
+        model_flops(layer, inputs) if isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF) else 0
+    )
     gradients = (is_trained and trainable > 0) + differentiated
     return LayerRow(name, _kind(layer), outputs.shape[1:], trainable, other, flops, gradients)
 

@@ -10,7 +10,9 @@ import psutil
 
 from experiments.measure.memory import memory_stats
 
-LEAST = 256 * 2**20  # bytes that compiling a small network takes, beside what is loaded; without them the compiler crashes
+LEAST = (
+    256 * 2**20
+)  # bytes that compiling a small network takes, beside what is loaded; without them the compiler crashes
 # A control group's limit, what it holds, and what of that is a cache that gives way, in the second and the first version.
 _GROUPS = {
     "": ("memory.max", "memory.current", "inactive_file"),
@@ -31,7 +33,12 @@ def _left_in_groups(root: Path) -> Iterator[int]:
             if kind in _GROUPS:
                 top = root / "sys/fs/cgroup" / kind
                 group = top / path.strip("/")
-                yield from (left for each in (group, *group.parents) if each.is_relative_to(top) for left in _left(each, kind))
+                yield from (
+                    left
+                    for each in (group, *group.parents)
+                    if each.is_relative_to(top)
+                    for left in _left(each, kind)
+                )
 
 
 def _left(group: Path, kind: str) -> list[int]:

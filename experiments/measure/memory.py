@@ -73,7 +73,9 @@ def planned(executable: jax.stages.Compiled) -> MemoryPlan | None:
     if stats is None:
         return None
     names = ("argument", "output", "temp", "alias", "generated_code")
-    return MemoryPlan(*(max(0, getattr(stats, f"{name}_size_in_bytes")) for name in names))  # -1: not known
+    return MemoryPlan(
+        *(max(0, getattr(stats, f"{name}_size_in_bytes")) for name in names)
+    )  # -1: not known
 
 
 def observed_peak(devices: Iterable[jax.Device]) -> tuple[int | None, str]:
@@ -83,7 +85,11 @@ def observed_peak(devices: Iterable[jax.Device]) -> tuple[int | None, str]:
       Bytes on the fullest of the devices, where they say so. Else of this process on the host, which on a CPU is the memory
       of the devices too. None where nobody says.
     """
-    peaks = [peak for device in devices if (peak := memory_stats(device).get("peak_bytes_in_use")) is not None]
+    peaks = [
+        peak
+        for device in devices
+        if (peak := memory_stats(device).get("peak_bytes_in_use")) is not None
+    ]
     if peaks:
         return max(peaks), "device: peak_bytes_in_use of the fullest"
     return _host_peak()
@@ -107,7 +113,9 @@ def _host_peak(status: Path = Path("/proc/self/status")) -> tuple[int | None, st
         peak = getattr(psutil.Process().memory_info(), "peak_wset", None)
         return peak, "host: peak working set of this process" if peak else "not said"
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit, "host: peak resident memory of this process (ru_maxrss)"
+    return resource.getrusage(
+        resource.RUSAGE_SELF
+    ).ru_maxrss * unit, "host: peak resident memory of this process (ru_maxrss)"
 
 
 def _high_water_mark(status: Path) -> int | None:
@@ -130,7 +138,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _says_so(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+    if isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    ):
         return True
     return _OUT_OF_MEMORY.search(str(error)) is not None
 

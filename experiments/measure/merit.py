@@ -58,11 +58,18 @@ def figures_of_merit(
     }
     found |= _roofline(flops, bytes, seconds, peak_measured, bandwidth_measured)
     found |= _energy(flops_per_second, images_per_second, power, found["power_data_sheet"])
-    found |= _money(flops_per_second, images_per_second, time_to_target, price_per_hour and price_per_hour * chips)
+    found |= _money(
+        flops_per_second,
+        images_per_second,
+        time_to_target,
+        price_per_hour and price_per_hour * chips,
+    )
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def _published(device: Device | None, precision: str, matmul_precision: str | None, devices: int) -> dict[str, float | None]:
+def _published(
+    device: Device | None, precision: str, matmul_precision: str | None, devices: int
+) -> dict[str, float | None]:
     if device is None:
         return dict.fromkeys(("peak_published", "bandwidth_published", "power_data_sheet"))
     cells = {
@@ -70,11 +77,18 @@ def _published(device: Device | None, precision: str, matmul_precision: str | No
         "bandwidth_published": device.bandwidth,
         "power_data_sheet": device.power,
     }
-    return {name: None if cell is None else devices * device.per_device(cell) for name, cell in cells.items()}
+    return {
+        name: None if cell is None else devices * device.per_device(cell)
+        for name, cell in cells.items()
+    }
 
 
 def _roofline(
-    flops: float | None, bytes: float | None, seconds: float | None, peak: float | None, bandwidth: float | None
+    flops: float | None,
+    bytes: float | None,
+    seconds: float | None,
+    peak: float | None,
+    bandwidth: float | None,
 ) -> dict[str, float | None]:
     if bytes is None:
         return {}
@@ -86,7 +100,10 @@ def _roofline(
 
 
 def _energy(
-    flops_per_second: float | None, images_per_second: float | None, measured: float | None, data_sheet: float | None
+    flops_per_second: float | None,
+    images_per_second: float | None,
+    measured: float | None,
+    data_sheet: float | None,
 ) -> dict[str, float | None]:
     """η = FLOP/s ÷ W = FLOP/J, by either power, in a column of its own."""
     return {
@@ -99,7 +116,10 @@ def _energy(
 
 
 def _money(
-    flops_per_second: float | None, images_per_second: float | None, time_to_target: float | None, price_per_hour: float | None
+    flops_per_second: float | None,
+    images_per_second: float | None,
+    time_to_target: float | None,
+    price_per_hour: float | None,
 ) -> dict[str, float | None]:
     """μ = FLOP/s ÷ ($/s) = FLOP/$, and what the training cost."""
     if not price_per_hour:

@@ -56,7 +56,9 @@ class Comparison:
     verdict: str
 
 
-def median_interval(samples: Sequence[float], confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
+def median_interval(
+    samples: Sequence[float], confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
     """Bootstrap confidence interval of the median, its percentiles expanded for small sets.
 
     Without the expansion, the interval from 7 samples holds the median 87 times in 100 rather than 95. With fewer than 6 none
@@ -83,11 +85,15 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95, seed: in
     t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     tail = normal.cdf(-math.sqrt(n / freedom) * t)
     drawn = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
-    low, high = np.quantile(np.median(values[drawn], axis=1), [tail, 1 - tail], method="inverted_cdf")
+    low, high = np.quantile(
+        np.median(values[drawn], axis=1), [tail, 1 - tail], method="inverted_cdf"
+    )
     return float(low), float(high)
 
 
-def noise(samples: Sequence[float], load: float | None = None, throttled: bool | None = None) -> Noise:
+def noise(
+    samples: Sequence[float], load: float | None = None, throttled: bool | None = None
+) -> Noise:
     """A verdict on samples in the order in which they were taken.
 
     Args:
@@ -103,17 +109,27 @@ def noise(samples: Sequence[float], load: float | None = None, throttled: bool |
     """
     values = _checked(samples)
     drift, wander, (trend, _) = _drift(values), _wander(values), _order(values)
-    quarter, median, three_quarters = np.quantile(np.asarray(samples, np.float64), [0.25, 0.5, 0.75])
+    quarter, median, three_quarters = np.quantile(
+        np.asarray(samples, np.float64), [0.25, 0.5, 0.75]
+    )
     drifts = trend and abs(drift) > LEAST
     spread = float((three_quarters - quarter) / median)
     seen = {
         f"drift: the second half took {abs(drift) * 100:.1f} % {'longer' if drift > 0 else 'less'} than the first": drifts,
-        f"wandering: the quarters' medians lie up to {wander * 100:.1f} % apart": wander and not drifts,
+        f"wandering: the quarters' medians lie up to {wander * 100:.1f} % apart": wander
+        and not drifts,
         "throttled: the processor's clock fell": throttled,
         f"other programs took {(load or 0) * 100:.0f} % of the processors": (load or 0) > BUSY,
-        f"wide spread: the middle half of the samples spans {spread * 100:.0f} % of the median": spread > WIDE,
+        f"wide spread: the middle half of the samples spans {spread * 100:.0f} % of the median": spread
+        > WIDE,
     }
-    return Noise(drift, spread, load, throttled, "; ".join(words for words, so in seen.items() if so) or "steady")
+    return Noise(
+        drift,
+        spread,
+        load,
+        throttled,
+        "; ".join(words for words, so in seen.items() if so) or "steady",
+    )
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = False) -> Comparison:
@@ -139,7 +155,9 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
     """
     a, b = _checked(ours), _checked(theirs)
     if paired and len(ours) != len(theirs):
-        raise ValueError(f"pairs of unequal number: {len(ours)} and {len(theirs)}; compare whole rounds, or paired=False")
+        raise ValueError(
+            f"pairs of unequal number: {len(ours)} and {len(theirs)}; compare whole rounds, or paired=False"
+        )
     ratio, low, high = _paired(np.log(a / b)) if paired else _unpaired(np.log(a), np.log(b))
     wander = 0.0 if paired else max(_wander(a), _wander(b))
     low, high = low / (1 + wander), high * (1 + wander)
@@ -149,7 +167,9 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
     else:
         said = "no difference seen" if not different else "slower" if ratio > 1 else "faster"
         verdict = f"{said}: takes {ratio:.3f} times as long ({low:.3f} to {high:.3f})"
-    caution = f"; the machine wandered by {wander * 100:.1f} %, time the two in turn" if wander else ""
+    caution = (
+        f"; the machine wandered by {wander * 100:.1f} %, time the two in turn" if wander else ""
+    )
     return Comparison(ratio, low, high, different, verdict + caution)
 
 
@@ -157,8 +177,14 @@ def _checked(samples: Sequence[float]) -> np.ndarray:
     """As an array; of more than `MOST` samples the medians of so many runs of neighbours, which all have a part in."""
     values = np.asarray(samples, np.float64)
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values) & (values > 0)):
-        raise ValueError(f"samples must be one or more seconds, finite and positive, got {samples!r:.80}")
-    return values if len(values) <= MOST else np.array([np.median(run) for run in np.array_split(values, MOST)])
+        raise ValueError(
+            f"samples must be one or more seconds, finite and positive, got {samples!r:.80}"
+        )
+    return (
+        values
+        if len(values) <= MOST
+        else np.array([np.median(run) for run in np.array_split(values, MOST)])
+    )
 
 
 def _drift(values: np.ndarray) -> float:
@@ -173,7 +199,9 @@ def _order(values: np.ndarray) -> tuple[bool, bool]:
     signs = np.sign(values[None, :] - values[:, None])
     trend = abs(np.sum(np.triu(signs))) - 1 > Z * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     ranks = signs.sum(axis=0)  # about their mean, equal ones alike
-    alike = ranks[1:] @ ranks[:-1] / max(ranks @ ranks, 1.0) + 1 / n > Z / math.sqrt(n)  # expected of pure chance: -1/n
+    alike = ranks[1:] @ ranks[:-1] / max(ranks @ ranks, 1.0) + 1 / n > Z / math.sqrt(
+        n
+    )  # expected of pure chance: -1/n
     return bool(trend), bool(alike)
 
 

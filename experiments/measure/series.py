@@ -48,7 +48,11 @@ def growth(series: Series, spans: Spans) -> float | None:
     >>> growth(Series("gpu0_energy", "J", "NVML", (0.0, 1.0, 4.0), (0.0, 50.0, 350.0)), [(0.5, 2.0)])
     125.0
     """
-    if not spans or min(spans)[0] < series.times[0] or max(end for _, end in spans) > series.times[-1]:
+    if (
+        not spans
+        or min(spans)[0] < series.times[0]
+        or max(end for _, end in spans) > series.times[-1]
+    ):
         return None
     return float(sum(np.diff(np.interp(span, series.times, series.values))[0] for span in spans))
 
@@ -59,4 +63,6 @@ def thinned(series: Series, most: int) -> Series:
     runs = [slice(start, start + size) for start in range(0, len(series.times), size)]
     values = [series.values[run] for run in runs]
     kept = [run[-1] if series.unit == "J" else math.fsum(run) / len(run) for run in values]
-    return dataclasses.replace(series, times=tuple(series.times[run][-1] for run in runs), values=tuple(kept))
+    return dataclasses.replace(
+        series, times=tuple(series.times[run][-1] for run in runs), values=tuple(kept)
+    )

@@ -86,12 +86,19 @@ def processes(own: psutil.Process | None = None) -> Source:
         nonlocal used, last, looked
         if now - looked >= _LOOK_FOR_CHILDREN:
             alive = (own, *own.children(recursive=True))
-            used, looked = {each: used[each] if each in used else _cpu_seconds(each) for each in alive}, now
+            used, looked = (
+                {each: used[each] if each in used else _cpu_seconds(each) for each in alive},
+                now,
+            )
         before, used = used, {each: _cpu_seconds(each) for each in used}
-        spent = sum(max(0.0, used[each] - before[each]) for each in used)  # one that has ended counts nothing any more
+        spent = sum(
+            max(0.0, used[each] - before[each]) for each in used
+        )  # one that has ended counts nothing any more
         found = {Quantity("memory_process", "B"): own.memory_info().rss}
         if 0 < now - last < math.inf:
-            found[Quantity("cpu_process", "%")] = 100 * spent / (now - last) / (psutil.cpu_count() or 1)
+            found[Quantity("cpu_process", "%")] = (
+                100 * spent / (now - last) / (psutil.cpu_count() or 1)
+            )
         last = now
         return found
 
@@ -123,7 +130,11 @@ def clock_and_heat() -> Source | None:
         clock = psutil.cpu_freq()
         sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
         degrees = [sensor.current for name in _CPU_SENSORS for sensor in sensors.get(name, ())]
-        found = {Quantity("cpu_frequency", "Hz"): clock.current * 1e6} if clock and clock.current else {}
+        found = (
+            {Quantity("cpu_frequency", "Hz"): clock.current * 1e6}
+            if clock and clock.current
+            else {}
+        )
         return found | ({Quantity("cpu_temperature", "°C"): max(degrees)} if degrees else {})
 
     return _if_it_answers(Source("psutil", read))
@@ -159,7 +170,10 @@ class _Zone(NamedTuple):
 def rapl(root: Path = POWERCAP) -> Found:
     """Processor packages, and their memory where that has a counter of its own (in recent kernels readable for root alone)."""
     zones = _zones(root)
-    counters = [(Quantity(f"{zone.meter}_energy", "J"), zone, Counter(zone.joules(), zone.wrap)) for zone in zones]
+    counters = [
+        (Quantity(f"{zone.meter}_energy", "J"), zone, Counter(zone.joules(), zone.wrap))
+        for zone in zones
+    ]
 
     def read(_: float) -> dict[Quantity, float]:
         return {quantity: count(zone.joules()) for quantity, zone, count in counters}
@@ -176,9 +190,13 @@ def _zone(folder: Path) -> _Zone | None:
     try:
         name = (folder / "name").read_text().strip()
         if name == "dram":
-            package = folder.parent / folder.name.rpartition(":")[0]  # intel-rapl:0:1 lies in intel-rapl:0
+            package = (
+                folder.parent / folder.name.rpartition(":")[0]
+            )  # intel-rapl:0:1 lies in intel-rapl:0
             name = f"{(package / 'name').read_text().strip()}_dram"
-        zone = _Zone(name, folder / "energy_uj", int((folder / "max_energy_range_uj").read_text()) / 1e6)
+        zone = _Zone(
+            name, folder / "energy_uj", int((folder / "max_energy_range_uj").read_text()) / 1e6
+        )
         zone.joules()
     except (OSError, ValueError):
         return None

@@ -18,13 +18,33 @@ import psutil
 
 from experiments.measure.noise import Comparison, Noise, compare, median_interval, noise
 
-__all__ = ["Comparison", "Compiled", "Noise", "Timing", "compare", "compiled", "interleaved", "median_interval", "noise", "timed"]
+__all__ = [
+    "Comparison",
+    "Compiled",
+    "Noise",
+    "Timing",
+    "compare",
+    "compiled",
+    "interleaved",
+    "median_interval",
+    "noise",
+    "timed",
+]
 
 SAMPLE = 1e-3  # seconds: a thousand times what reading the clock takes
 MOST_CALLS = 1000  # in one sample
 WINDOW, STEADY = 3, 0.05  # warm-up is over when two windows of so many samples agree so closely
-TICKS = 0.1  # seconds: processor time is counted in hundredths, so that less than a tenth says nothing
-BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")  # of psutil, which has "guest" in "user" too
+TICKS = (
+    0.1  # seconds: processor time is counted in hundredths, so that less than a tenth says nothing
+)
+BUSY_FIELDS = (
+    "user",
+    "nice",
+    "system",
+    "irq",
+    "softirq",
+    "steal",
+)  # of psutil, which has "guest" in "user" too
 FALL = 0.9  # of a clock, when it counts as throttled
 
 
@@ -78,7 +98,10 @@ class Compiled:
     @property
     def metrics(self) -> dict[str, float]:
         """Seconds of both, by the names of `experiments.records.metrics.METRICS`."""
-        return {"cache_load_time" if self.cached else "compile_time": self.lower_time + self.compile_time}
+        return {
+            "cache_load_time" if self.cached else "compile_time": self.lower_time
+            + self.compile_time
+        }
 
 
 @dataclass(frozen=True)
@@ -92,7 +115,10 @@ class _Machine:
 
 
 def compiled(
-    function: Callable, *args: Any, compiler_options: dict[str, str] | None = None, clock: Callable[[], float] = time.perf_counter
+    function: Callable,
+    *args: Any,
+    compiler_options: dict[str, str] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Compiled:
     """Compiles ahead of time.
 
@@ -103,7 +129,9 @@ def compiled(
       clock: seconds.
     """
     start = clock()
-    lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(*args)
+    lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(
+        *args
+    )
     middle = clock()
     with _listening() as events:
         executable = lowered.compile(compiler_options=compiler_options)
@@ -152,7 +180,9 @@ def timed(
       ValueError: a budget or numbers that cannot be.
     """
     if not (0 < budget < math.inf and 1 <= least <= most):
-        raise ValueError(f"needs a budget above 0 and 1 <= least <= most, got {budget=}, {least=}, {most=}")
+        raise ValueError(
+            f"needs a budget above 0 and 1 <= least <= most, got {budget=}, {least=}, {most=}"
+        )
     first, warm_up, calls = _warmed(call, budget / 2, clock)
     before, start, samples = _look(), clock(), []
     while len(samples) < least or (len(samples) < most and clock() - start < budget):
@@ -196,12 +226,16 @@ def interleaved(
     }
 
 
-def _warmed(call: Callable[[], Any], limit: float, clock: Callable[[], float]) -> tuple[float, tuple[float, ...], int]:
+def _warmed(
+    call: Callable[[], Any], limit: float, clock: Callable[[], float]
+) -> tuple[float, tuple[float, ...], int]:
     """The first call, the samples until it was steady, at most ``limit`` seconds of them, and the calls that make a sample."""
     first, start = _sample(call, 1, clock), clock()
     times = [_sample(call, 1, clock)]
     calls = MOST_CALLS if times[0] * MOST_CALLS < SAMPLE else math.ceil(SAMPLE / times[0])
-    while (spent := clock() - start) < limit and (spent < limit / 10 or not _steady(times)):  # a clock needs time to rise
+    while (spent := clock() - start) < limit and (
+        spent < limit / 10 or not _steady(times)
+    ):  # a clock needs time to rise
         times.append(_sample(call, calls, clock))
     return first, tuple(times), calls
 
@@ -209,7 +243,10 @@ def _warmed(call: Callable[[], Any], limit: float, clock: Callable[[], float]) -
 def _steady(times: list[float]) -> bool:
     if len(times) < 2 * WINDOW:
         return False
-    before, now = statistics.median(times[-2 * WINDOW : -WINDOW]), statistics.median(times[-WINDOW:])
+    before, now = (
+        statistics.median(times[-2 * WINDOW : -WINDOW]),
+        statistics.median(times[-WINDOW:]),
+    )
     return abs(now - before) <= STEADY * before
 
 
@@ -250,7 +287,12 @@ def _processor_clock() -> float | None:
 
 def _seen(before: _Machine, after: _Machine) -> tuple[float | None, bool | None]:
     """The others' share of the processors, and whether the clock fell."""
-    total, others = after.total - before.total, after.busy - before.busy - (after.ours - before.ours)
-    load = min(max(others / total, 0.0), 1.0) if total >= TICKS * (psutil.cpu_count() or 1) else None
+    total, others = (
+        after.total - before.total,
+        after.busy - before.busy - (after.ours - before.ours),
+    )
+    load = (
+        min(max(others / total, 0.0), 1.0) if total >= TICKS * (psutil.cpu_count() or 1) else None
+    )
     throttled = after.clock < FALL * before.clock if before.clock and after.clock else None
     return load, throttled

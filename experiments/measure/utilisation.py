@@ -29,7 +29,9 @@ def find(devices: Sequence[jax.Device]) -> Found:
     packages = sources.rapl()
     platform = devices[0].platform if devices else "cpu"
     if platform == "gpu":
-        found = accelerators.nvidia([device for device in devices if device.process_index == jax.process_index()])
+        found = accelerators.nvidia(
+            [device for device in devices if device.process_index == jax.process_index()]
+        )
     elif platform == "tpu":
         found = accelerators.tpu()
     else:
@@ -70,7 +72,11 @@ class Sampler:
         self._sources, self._meters = list(found.sources), found.meters
         self._interval = self._pause = interval
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._start, self._last, self._end = clock(), 0.0, None  # the latter two in seconds since the first
+        self._start, self._last, self._end = (
+            clock(),
+            0.0,
+            None,
+        )  # the latter two in seconds since the first
         self._spent = 0.0
         self._said: dict[tuple[Quantity, str], list[tuple[float, float]]] = {}
         self._phases: list[tuple[str, float]] = []
@@ -99,8 +105,13 @@ class Sampler:
     @property
     def series(self) -> list[Series]:
         """What was said so far."""
-        said = [(quantity, source, tuple(pairs)) for (quantity, source), pairs in tuple(self._said.items())]
-        return [Series(*quantity, source, *zip(*pairs, strict=True)) for quantity, source, pairs in said]
+        said = [
+            (quantity, source, tuple(pairs))
+            for (quantity, source), pairs in tuple(self._said.items())
+        ]
+        return [
+            Series(*quantity, source, *zip(*pairs, strict=True)) for quantity, source, pairs in said
+        ]
 
     @property
     def overhead(self) -> float:
@@ -126,7 +137,9 @@ class Sampler:
         parts = [self._power(meter, phase) for meter in self._meters]
         if not parts or None in parts:
             return None
-        return Power(sum(part.watts for part in parts), " and ".join(sorted({part.source for part in parts})))
+        return Power(
+            sum(part.watts for part in parts), " and ".join(sorted({part.source for part in parts}))
+        )
 
     def seconds(self, phase: str | None = None) -> float:
         """How long a phase, or all of it, lasted."""
@@ -137,10 +150,11 @@ class Sampler:
         shares = [found.name for found in self.series if found.unit == "%"]
         phases = list(dict.fromkeys(name for name, _, _ in self._bounds()))
         means = {name: [self.mean(name, phase) for phase in phases] for name in shares}
-        told = [f"{name} {', '.join('–' if mean is None else f'{mean:.0f} %' for mean in each)}" for name, each in means.items()]
-        return (
-            f"utilisation, {' then '.join(phases)}: {'; '.join(told)}; sampling took {self.overhead * 100:.2f} % of a processor"
-        )
+        told = [
+            f"{name} {', '.join('–' if mean is None else f'{mean:.0f} %' for mean in each)}"
+            for name, each in means.items()
+        ]
+        return f"utilisation, {' then '.join(phases)}: {'; '.join(told)}; sampling took {self.overhead * 100:.2f} % of a processor"
 
     def to_json(self, most: int = 200) -> dict[str, Any]:
         """Plain lists and numbers, no more than so many samples a series; times in seconds since the beginning."""
@@ -151,8 +165,13 @@ class Sampler:
             "interval": self._pause,
             "overhead": self.overhead,
             "problems": list(self.problems),
-            "phases": [{"name": name, "start": start, "end": end} for name, start, end in self._bounds()],
-            "means": {phase: {name: mean for name, mean in found.items() if mean is not None} for phase, found in means.items()},
+            "phases": [
+                {"name": name, "start": start, "end": end} for name, start, end in self._bounds()
+            ],
+            "means": {
+                phase: {name: mean for name, mean in found.items() if mean is not None}
+                for phase, found in means.items()
+            },
             "power": {phase: power._asdict() for phase in names if (power := self.power(phase))},
             "series": [dataclasses.asdict(series.thinned(found, most)) for found in self.series],
         }
@@ -165,7 +184,9 @@ class Sampler:
         if seconds > 0 and (joules := self.energy(f"{meter}_energy", phase)) is not None:
             return Power(joules / seconds, f"{self._by(f'{meter}_energy')} energy counter")
         watts = self.mean(f"{meter}_power", phase)
-        return None if watts is None else Power(watts, f"{self._by(f'{meter}_power')} power samples")
+        return (
+            None if watts is None else Power(watts, f"{self._by(f'{meter}_power')} power samples")
+        )
 
     def _by(self, name: str) -> str:
         """NVML rather than NVML gpu0."""
@@ -176,7 +197,11 @@ class Sampler:
         return [(name, start, end) for (name, start), end in zip(self._phases, ends, strict=False)]
 
     def _spans(self, phase: str | None) -> list[tuple[float, float]]:
-        return [(0.0, self._last)] if phase is None else [(start, end) for name, start, end in self._bounds() if name == phase]
+        return (
+            [(0.0, self._last)]
+            if phase is None
+            else [(start, end) for name, start, end in self._bounds() if name == phase]
+        )
 
     def _loop(self) -> None:
         while not self._stop.wait(self._pause):
@@ -192,7 +217,9 @@ class Sampler:
                 self._lock.release()
         else:
             self._last = self._clock() - self._start
-            self.problems.append(f"{self._asked}: no answer for {_PATIENCE:g} s; no sample after {self._last:.1f} s")
+            self.problems.append(
+                f"{self._asked}: no answer for {_PATIENCE:g} s; no sample after {self._last:.1f} s"
+            )
         return self._last
 
     def _sample(self) -> None:
@@ -211,5 +238,7 @@ class Sampler:
             return question(*args)
         except Exception as error:  # whatever a driver may throw: the run goes on
             self._sources = [other for other in self._sources if other is not source]
-            self.problems.append(f"{source.name}: lost after {self._last:.1f} s ({sources.reason(error)})")
+            self.problems.append(
+                f"{source.name}: lost after {self._last:.1f} s ({sources.reason(error)})"
+            )
             return None

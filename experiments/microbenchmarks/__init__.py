@@ -2,7 +2,15 @@
 
 from collections.abc import Callable
 
-from experiments.microbenchmarks import convolution, copies, layers, matmul, memory_bandwidth, overheads, rungs
+from experiments.microbenchmarks import (
+    convolution,
+    copies,
+    layers,
+    matmul,
+    memory_bandwidth,
+    overheads,
+    rungs,
+)
 from experiments.microbenchmarks.kernel import DTYPES, PRESETS, Kernel
 from jaxcnn.errors import require_known
 

@@ -43,7 +43,9 @@ LAYERS = (
     Layer("a1_first", 4, 256, 3, 32, 3, 1, 1),  # system A1, cats versus dogs
     Layer("a1_second", 4, 256, 32, 32, 3, 1, 1),
     Layer("a1_last", 16, 10, 512, 512, 3, 1, 1),
-    Layer("vgg16_conv1_2", 2, 224, 64, 64, 3, 1, 1),  # Simonyan & Zisserman 2015, table 1, configuration D
+    Layer(
+        "vgg16_conv1_2", 2, 224, 64, 64, 3, 1, 1
+    ),  # Simonyan & Zisserman 2015, table 1, configuration D
     Layer("vgg16_conv3_2", 4, 56, 256, 256, 3, 1, 1),
     Layer("vgg16_conv5_2", 8, 14, 512, 512, 3, 1, 1),
     Layer("resnet50_conv1", 8, 224, 3, 64, 7, 2, 3),  # He et al. 2016, table 1
@@ -64,7 +66,12 @@ def kernels(platform: str) -> list[Kernel]:
     return [
         *(_kernel(layer, way, "ours", "float32") for layer in LAYERS for way in DIRECTIONS),
         *(_kernel(layer, way, "native", "float32") for layer in LAYERS for way in DIRECTIONS),
-        *(_kernel(layer, way, "ours", dtype) for dtype in halves for layer in LAYERS for way in DIRECTIONS),
+        *(
+            _kernel(layer, way, "ours", dtype)
+            for dtype in halves
+            for layer in LAYERS
+            for way in DIRECTIONS
+        ),
         *(_turned(layer) for layer in LAYERS if layer.quick),
     ]
 
@@ -97,7 +104,11 @@ def forward(images: Array, kernel: Array, cotangent: Array, *, convolve: Convolv
     return convolve(images, kernel)
 
 
-DIRECTIONS = {"forward": forward, "input_gradient": input_gradient, "kernel_gradient": kernel_gradient}
+DIRECTIONS = {
+    "forward": forward,
+    "input_gradient": input_gradient,
+    "kernel_gradient": kernel_gradient,
+}
 
 
 def _shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,10 @@ KIB, MIB = 2**10, 2**20
 SIZES = (4, 64 * KIB, MIB, 16 * MIB, 256 * MIB)  # bytes; the time of the first is the latency
 QUICK = (4, 16 * MIB)
 # Sides of the square matrices of the break-even; beyond the last NumPy takes seconds.
-SIDES = {"cpu": (16, 32, 64, 128, 256, 512, 1024), "accelerator": (16, 32, 64, 128, 256, 512, 1024, 2048)}
+SIDES = {
+    "cpu": (16, 32, 64, 128, 256, 512, 1024),
+    "accelerator": (16, 32, 64, 128, 256, 512, 1024, 2048),
+}
 
 
 def copy_in(operand: np.ndarray, device: jax.Device) -> jax.Array:

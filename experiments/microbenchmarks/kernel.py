@@ -11,7 +11,12 @@ import numpy as np
 
 from jaxcnn.errors import require_known
 
-DTYPES: dict[str, Any] = {"float32": np.float32, "bfloat16": jnp.bfloat16, "float16": np.float16, "int8": np.int8}
+DTYPES: dict[str, Any] = {
+    "float32": np.float32,
+    "bfloat16": jnp.bfloat16,
+    "float16": np.float16,
+    "int8": np.int8,
+}
 PRESETS = ("quick", "full")
 LOWERINGS = ("xla", "ours", "native", "pallas", "pallas, interpreted")
 # What a float32 product is computed with (jax.lax.Precision); the others know one precision alone.
@@ -87,13 +92,19 @@ def normal(dtype: str, *shapes: Sequence[int]) -> Make:
 _DRAWN = 999_983  # a prime, so that rows of a large operand differ although its numbers come again
 
 
-def _normal(rng: np.random.Generator, dtype: str, shapes: Sequence[Sequence[int]]) -> tuple[np.ndarray, ...]:
+def _normal(
+    rng: np.random.Generator, dtype: str, shapes: Sequence[Sequence[int]]
+) -> tuple[np.ndarray, ...]:
     return tuple(_draw(rng, dtype, math.prod(shape)).reshape(shape) for shape in shapes)
 
 
 def _draw(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
     count = min(size, _DRAWN)
-    drawn = rng.integers(-127, 128, count) if dtype == "int8" else rng.standard_normal(count, np.float32)
+    drawn = (
+        rng.integers(-127, 128, count)
+        if dtype == "int8"
+        else rng.standard_normal(count, np.float32)
+    )
     return np.resize(drawn.astype(DTYPES[dtype]), size)
 
 

@@ -81,7 +81,12 @@ LAYERS = (
 def kernels(platform: str) -> list[Kernel]:
     """Every layer forward and backward; in bfloat16 too where that is an accelerator's own."""
     dtypes = ("float32",) if platform == "cpu" else ("float32", "bfloat16")
-    return [_kernel(layer, backward, dtype) for dtype in dtypes for layer in LAYERS for backward in (False, True)]
+    return [
+        _kernel(layer, backward, dtype)
+        for dtype in dtypes
+        for layer in LAYERS
+        for backward in (False, True)
+    ]
 
 
 def backward(*operands: Array, function: Callable[..., Array]) -> tuple[Array, ...]:
@@ -91,7 +96,9 @@ def backward(*operands: Array, function: Callable[..., Array]) -> tuple[Array, .
 
 
 def _kernel(layer: Layer, backwards: bool, dtype: str) -> Kernel:
-    result = jax.eval_shape(layer.function, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in layer.shapes))
+    result = jax.eval_shape(
+        layer.function, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in layer.shapes)
+    )
     shapes = (*layer.shapes, result.shape) if backwards else layer.shapes
     function = partial(backward, function=layer.function) if backwards else layer.function
     half = "" if dtype == "float32" else f"-{dtype}"

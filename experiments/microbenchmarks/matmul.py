@@ -9,10 +9,15 @@ from jax import Array
 
 from experiments.microbenchmarks.kernel import Kernel, normal, preset, times
 
-CHECKED_ROWS = 64  # held against float64; all of a large product would take longer than the measurement
+CHECKED_ROWS = (
+    64  # held against float64; all of a large product would take longer than the measurement
+)
 
 # Sides of the square matrices: on a CPU and on an accelerator, whose smaller ones are all overhead; the quick ones of each.
-SIZES = {"cpu": (64, 128, 256, 512, 1024, 2048), "accelerator": (256, 512, 1024, 2048, 4096, 8192, 16384)}
+SIZES = {
+    "cpu": (64, 128, 256, 512, 1024, 2048),
+    "accelerator": (256, 512, 1024, 2048, 4096, 8192, 16384),
+}
 QUICK = {"cpu": (256, 1024), "accelerator": (1024, 8192)}
 INVERSES = {"cpu": (128, 256, 512, 1024), "accelerator": (128, 256, 512, 1024, 2048, 4096)}
 # dtype and precision of the products; high and default are one and the same on a CPU.
@@ -32,10 +37,18 @@ def kernels(platform: str) -> list[Kernel]:
     place = "cpu" if platform == "cpu" else "accelerator"
     largest = QUICK[place][-1]
     return [
-        *(_product(n, *how, _quick(n, *how, place)) for n in SIZES[place] for how in PRODUCTS[place]),
+        *(
+            _product(n, *how, _quick(n, *how, place))
+            for n in SIZES[place]
+            for how in PRODUCTS[place]
+        ),
         *(_gradient(n, n == QUICK[place][0]) for n in SIZES[place][2:]),
         *(_inverse(n, n == QUICK[place][0]) for n in INVERSES[place]),
-        *(_fused(n, dtype, (n, dtype) == (largest, "float16")) for n in QUICK[place] for dtype in ("float16", "bfloat16")),
+        *(
+            _fused(n, dtype, (n, dtype) == (largest, "float16"))
+            for n in QUICK[place]
+            for dtype in ("float16", "bfloat16")
+        ),
         _tiles(),
         *(_layer(rows, rows == 1024) for rows in (1, 64, 1024)),
         _neurons(),
@@ -51,7 +64,12 @@ def _quick(n: int, dtype: str, precision: str, place: str) -> bool:
 
 def product(a: Array, b: Array, *, precision: str = "default") -> Array:
     """``[m, k] · [k, n]``: the sums of int8 in int32, those of the halves in float32, rounded to the halves."""
-    return jnp.matmul(a, b, precision=precision, preferred_element_type=jnp.int32 if a.dtype == jnp.int8 else a.dtype)
+    return jnp.matmul(
+        a,
+        b,
+        precision=precision,
+        preferred_element_type=jnp.int32 if a.dtype == jnp.int8 else a.dtype,
+    )
 
 
 def _first_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -81,7 +99,10 @@ def _gradient(n: int, quick: bool) -> Kernel:
 
 def _invertible(rng: np.random.Generator, n: int) -> tuple[np.ndarray]:
     """Its eigenvalues lie within 1 of 2 (the circular law), so that the inverse is no test of the arithmetic's precision."""
-    return (2 * np.eye(n, dtype=np.float32) + rng.standard_normal((n, n), np.float32) / np.float32(np.sqrt(n)),)
+    return (
+        2 * np.eye(n, dtype=np.float32)
+        + rng.standard_normal((n, n), np.float32) / np.float32(np.sqrt(n)),
+    )
 
 
 def _inverse(n: int, quick: bool) -> Kernel:
@@ -100,7 +121,9 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     return jnp.matmul(a, b, preferred_element_type=jnp.float32) + c
 
 
-def _with_single_sum(rng: np.random.Generator, dtype: str, n: int, tiles: tuple[int, ...] = ()) -> tuple[np.ndarray, ...]:
+def _with_single_sum(
+    rng: np.random.Generator, dtype: str, n: int, tiles: tuple[int, ...] = ()
+) -> tuple[np.ndarray, ...]:
     shape = (*tiles, n, n)
     return *normal(dtype, shape, shape)(rng), *normal("float32", shape)(rng)
 

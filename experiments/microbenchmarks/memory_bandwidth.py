@@ -41,7 +41,12 @@ def triad(a: Array, b: Array, c: Array) -> Array:
     return b + SCALAR * c
 
 
-LOOPS = {"copy": (copy, 2), "scale": (scale, 2), "add": (add, 3), "triad": (triad, 3)}  # and the arrays of each
+LOOPS = {
+    "copy": (copy, 2),
+    "scale": (scale, 2),
+    "add": (add, 3),
+    "triad": (triad, 3),
+}  # and the arrays of each
 
 
 def kernels(platform: str) -> list[Kernel]:

@@ -23,7 +23,9 @@ def rounds(work: int, lanes: int) -> int:
     (21, 3)
     """
     if work < 0 or lanes < 1:
-        raise ValueError(f"{work} pieces of work on {lanes} lanes: need at least 0 pieces and 1 lane")
+        raise ValueError(
+            f"{work} pieces of work on {lanes} lanes: need at least 0 pieces and 1 lane"
+        )
     return -(-work // lanes)
 
 
@@ -46,7 +48,10 @@ def kernels(platform: str) -> list[Kernel]:
     """The same on every platform."""
     del platform
     shapes = ((DIVISIONS,), (DIVISIONS,))
-    lanes = {"at_once": (divisions_at_once, "on all lanes"), "in_turn": (divisions_in_turn, "one after the other")}
+    lanes = {
+        "at_once": (divisions_at_once, "on all lanes"),
+        "in_turn": (divisions_in_turn, "one after the other"),
+    }
     return [
         Kernel("dispatch", "overhead", times(()), "float32", normal("float32", ()), empty, preset(True), note="one scalar addition"),
         *(
@@ -61,4 +66,6 @@ def kernels(platform: str) -> list[Kernel]:
 
 def _divisible(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """No divisor near zero, so that the largest quotient does not hide the others' errors."""
-    return rng.standard_normal(DIVISIONS, np.float32), rng.uniform(1, 2, DIVISIONS).astype(np.float32)
+    return rng.standard_normal(DIVISIONS, np.float32), rng.uniform(1, 2, DIVISIONS).astype(
+        np.float32
+    )

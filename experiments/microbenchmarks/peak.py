@@ -41,7 +41,9 @@ class Peak:
     convolution: float | None
 
 
-def measured(device: jax.Device, dtype: str, precision: str = "default", *, budget: float = 0.4) -> Peak:
+def measured(
+    device: jax.Device, dtype: str, precision: str = "default", *, budget: float = 0.4
+) -> Peak:
     """Measures a device, once in a process.
 
     Args:
@@ -95,13 +97,22 @@ def _convolution(device: jax.Device, dtype: str, budget: float) -> float:
     layer = convolution.Layer("peak", 0, 28, 256, 256, 3, 1, 1)
     function = functools.partial(convolution.convolve, layer=layer, lowering="native")
     batches = IMAGES[_place(device)]
-    return _best(device, dtype, function, lambda images: ((images, 28, 28, 256), (3, 3, 256, 256)), batches, budget)[0]
+    return _best(
+        device,
+        dtype,
+        function,
+        lambda images: ((images, 28, 28, 256), (3, 3, 256, 256)),
+        batches,
+        budget,
+    )[0]
 
 
 @functools.cache
 def _bandwidth(device: jax.Device, budget: float) -> float:
     """B/s of the triad."""
-    arrays = normal("float32", *(((memory_bandwidth.SIZES[_place(device)],),) * 3))(np.random.default_rng(0))
+    arrays = normal("float32", *(((memory_bandwidth.SIZES[_place(device)],),) * 3))(
+        np.random.default_rng(0)
+    )
     program = compiled_into(memory_bandwidth.triad, *jax.device_put(arrays, device))
     return 3 * arrays[0].nbytes / timed(program.call, budget=budget).median
 

@@ -33,13 +33,27 @@ def kernels(platform: str) -> list[Kernel]:
     interpreted = "pallas, interpreted" if platform == "cpu" else "pallas"
     return [
         _rung("scalar_loop", sizes["scalar"], scalar_loop, "xla", "one number at a time"),
-        _rung("element", sizes["element"], partial(element_per_program, platform=platform), interpreted, "one element a program"),
-        _rung("tiled", sizes["tiled"], partial(tiled, platform=platform), interpreted, "one tile a program"),
+        _rung(
+            "element",
+            sizes["element"],
+            partial(element_per_program, platform=platform),
+            interpreted,
+            "one element a program",
+        ),
+        _rung(
+            "tiled",
+            sizes["tiled"],
+            partial(tiled, platform=platform),
+            interpreted,
+            "one tile a program",
+        ),
         _rung("xla", sizes["xla"], xla, "xla", "the compiler's own"),
     ]
 
 
-def _rung(name: str, n: int, function: Callable[[Array, Array], Array], lowering: str, note: str) -> Kernel:
+def _rung(
+    name: str, n: int, function: Callable[[Array, Array], Array], lowering: str, note: str
+) -> Kernel:
     shapes = ((n, n), (n, n))
     return Kernel(
         f"rung-{name}-{n}-float32", "matrix product, rung by rung", times(*shapes), "float32", normal("float32", *shapes), function,
@@ -53,7 +67,9 @@ def scalar_loop(a: Array, b: Array) -> Array:
 
     def element(flat: Array, product: Array) -> Array:
         i, j = flat // n, flat % n
-        total = lax.fori_loop(0, depth, lambda k, total: total + a[i, k] * b[k, j], jnp.zeros((), a.dtype))
+        total = lax.fori_loop(
+            0, depth, lambda k, total: total + a[i, k] * b[k, j], jnp.zeros((), a.dtype)
+        )
         return product.at[i, j].set(total)
 
     return lax.fori_loop(0, m * n, element, jnp.zeros((m, n), a.dtype))
@@ -93,7 +109,9 @@ def tiled(a: Array, b: Array, *, platform: str) -> Array:
     (m, depth), n = a.shape, b.shape[1]
     rows, columns, step = TILES[platform]
     if m % rows or n % columns or depth % step:
-        raise ValueError(f"a product of {m}×{depth} and {depth}×{n} is not made of tiles of {rows}×{columns}, depth {step}")
+        raise ValueError(
+            f"a product of {m}×{depth} and {depth}×{n} is not made of tiles of {rows}×{columns}, depth {step}"
+        )
     return pl.pallas_call(
         partial(_tile, step=step),
         out_shape=jax.ShapeDtypeStruct((m, n), a.dtype),
@@ -110,7 +128,9 @@ def tiled(a: Array, b: Array, *, platform: str) -> Array:
 def _tile(a, b, out, *, step: int) -> None:
     def add(k: Array, total: Array) -> Array:
         at = pl.ds(pl.multiple_of(k * step, step), step)
-        return total + jnp.dot(a[:, at], b[at, :], precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+        return total + jnp.dot(
+            a[:, at], b[at, :], precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
+        )
 
     out[...] = lax.fori_loop(0, a.shape[1] // step, add, jnp.zeros(out.shape, jnp.float32))
 

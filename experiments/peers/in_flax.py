@@ -13,7 +13,11 @@ from jax import Array, lax
 from experiments.peers import layers as of
 from experiments.peers.layers import Layer, Task
 
-ACTIVATIONS = {"relu": nnx.relu, "tanh": nnx.tanh, "leaky_relu": partial(nnx.leaky_relu, negative_slope=0.1)}
+ACTIVATIONS = {
+    "relu": nnx.relu,
+    "tanh": nnx.tanh,
+    "leaky_relu": partial(nnx.leaky_relu, negative_slope=0.1),
+}
 POOLS = {"max": nnx.max_pool, "average": nnx.avg_pool}
 
 
@@ -24,9 +28,14 @@ class Flax:
         jax.config.update("jax_platforms", "cpu")
         self.model = _chain(task.layers, task, nnx.Rngs(0))
         momentum = 0.9 if task.optimizer == "momentum" else None
-        updates = optax.adam(task.rate) if task.optimizer == "adam" else optax.sgd(task.rate, momentum)
+        updates = (
+            optax.adam(task.rate) if task.optimizer == "adam" else optax.sgd(task.rate, momentum)
+        )
         self.optimizer = nnx.Optimizer(self.model, updates, wrt=nnx.Param)
-        self.step, self.predict = nnx.jit(_step_of(task)), nnx.jit(lambda model, images: model(images))
+        self.step, self.predict = (
+            nnx.jit(_step_of(task)),
+            nnx.jit(lambda model, images: model(images)),
+        )
         self.images, self.labels = jnp.asarray(task.images), jnp.asarray(task.labels)
 
     def logits(self) -> np.ndarray:
@@ -37,7 +46,10 @@ class Flax:
     def losses(self, steps: int) -> list[float]:
         """Cross-entropy of each of the next steps, before its update."""
         self.model.train()
-        return [float(self.step(self.model, self.optimizer, self.images, self.labels)) for _ in range(steps)]
+        return [
+            float(self.step(self.model, self.optimizer, self.images, self.labels))
+            for _ in range(steps)
+        ]
 
     def train(self, steps: int) -> None:
         """So many steps, finished."""
@@ -63,7 +75,11 @@ def _step_of(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], 
             loss = optax.sigmoid_binary_cross_entropy(logits[:, 0], labels).mean()
         else:
             loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-        kernels = [layer.kernel[...] for _, layer in nnx.iter_modules(model) if getattr(layer, "decays", False)]
+        kernels = [
+            layer.kernel[...]
+            for _, layer in nnx.iter_modules(model)
+            if getattr(layer, "decays", False)
+        ]
         return loss + task.weight_decay / 2 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
 
     def step(model: nnx.Module, optimizer: nnx.Optimizer, images: Array, labels: Array) -> Array:
@@ -95,7 +111,11 @@ def _layer(layer: Layer, task: Task, rngs: nnx.Rngs) -> Callable[[Array], Array]
         case of.Activation(kind):
             return ACTIVATIONS[kind]
         case of.Pool(kind, window, strides, same):
-            sizes = {"window_shape": (window, window), "strides": (strides, strides), "padding": "SAME" if same else "VALID"}
+            sizes = {
+                "window_shape": (window, window),
+                "strides": (strides, strides),
+                "padding": "SAME" if same else "VALID",
+            }
             return partial(POOLS[kind], **sizes)
         case of.ResponseNorm():
             return partial(_response_norm, layer=layer)
@@ -112,7 +132,9 @@ def _layer(layer: Layer, task: Task, rngs: nnx.Rngs) -> Callable[[Array], Array]
 def _weighted(layer: of.Conv | of.Dense | of.Norm, task: Task, rngs: nnx.Rngs) -> nnx.Module:
     leaves = task.leaves(layer.name)
     if isinstance(layer, of.Norm):
-        module = nnx.BatchNorm(len(leaves["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs)
+        module = nnx.BatchNorm(
+            len(leaves["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs
+        )
     elif isinstance(layer, of.Dense):
         module = nnx.Linear(*leaves["kernel"].shape, rngs=rngs)
     else:

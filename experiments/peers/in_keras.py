@@ -27,7 +27,9 @@ class Keras:
         optimizer.build(self.model.trainable_variables)
         self.images, self.labels = tf.constant(task.images), tf.constant(task.labels)
         self.step = tf.function(_step_of(self.model, optimizer, task.binary), jit_compile=xla)
-        self.predict = tf.function(lambda images: self.model(images, training=False), jit_compile=xla)
+        self.predict = tf.function(
+            lambda images: self.model(images, training=False), jit_compile=xla
+        )
 
     def logits(self) -> np.ndarray:
         """In evaluation, ``f32[N, outputs]``."""
@@ -56,7 +58,11 @@ def _step_of(model: "keras.Model", optimizer: "keras.Optimizer", binary: bool):
     import tensorflow as tf
 
     losses = keras.losses
-    loss_of = losses.BinaryCrossentropy(from_logits=True) if binary else losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss_of = (
+        losses.BinaryCrossentropy(from_logits=True)
+        if binary
+        else losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
 
     def step(images, labels):
         with tf.GradientTape() as tape:
@@ -99,13 +105,19 @@ def _applied(layer: Layer, task: Task, x: Any) -> Any:
         case of.Conv() | of.Dense() | of.Norm():
             return _weighted(layer, task, x)
         case of.Activation(kind):
-            kinds = {"relu": layers.ReLU, "tanh": lambda: layers.Activation("tanh"), "leaky_relu": lambda: layers.LeakyReLU(0.1)}
+            kinds = {
+                "relu": layers.ReLU,
+                "tanh": lambda: layers.Activation("tanh"),
+                "leaky_relu": lambda: layers.LeakyReLU(0.1),
+            }
             return kinds[kind]()(x)
         case of.Pool(kind, window, strides, same):
             pool = {"max": layers.MaxPooling2D, "average": layers.AveragePooling2D}[kind]
             return pool(window, strides, "same" if same else "valid")(x)
         case of.ResponseNorm(radius, bias, alpha, beta):
-            return layers.Lambda(lambda images: tf.nn.local_response_normalization(images, radius, bias, alpha, beta))(x)
+            return layers.Lambda(
+                lambda images: tf.nn.local_response_normalization(images, radius, bias, alpha, beta)
+            )(x)
         case of.Dropout(rate):
             return layers.Dropout(rate)(x)
         case of.Flatten():
@@ -122,18 +134,35 @@ def _weighted(layer: of.Conv | of.Dense | of.Norm, task: Task, x: Any) -> Any:
     leaves = task.leaves(layer.name)
     if isinstance(layer, of.Norm):
         return _with(
-            layers.BatchNormalization(momentum=layer.momentum, epsilon=layer.epsilon), x, leaves, "scale", "bias", "mean", "var"
+            layers.BatchNormalization(momentum=layer.momentum, epsilon=layer.epsilon),
+            x,
+            leaves,
+            "scale",
+            "bias",
+            "mean",
+            "var",
         )
     weight_decay = regularizers.L2(task.weight_decay / 2) if task.decays(layer.name) else None
     if isinstance(layer, of.Dense):
-        return _with(layers.Dense(leaves["kernel"].shape[1], kernel_regularizer=weight_decay), x, leaves, "kernel", "bias")
+        return _with(
+            layers.Dense(leaves["kernel"].shape[1], kernel_regularizer=weight_decay),
+            x,
+            leaves,
+            "kernel",
+            "bias",
+        )
     side, _, _, outputs = leaves["kernel"].shape
     padding = side // 2 if layer.padding is None else layer.padding
     same = padding == side // 2 and layer.strides == 1 and side % 2 == 1
     if padding and not same:  # what TensorFlow calls "same" is another thing under a stride
         x = layers.ZeroPadding2D(padding)(x)
     conv = layers.Conv2D(
-        outputs, side, layer.strides, "same" if same else "valid", use_bias="bias" in leaves, kernel_regularizer=weight_decay
+        outputs,
+        side,
+        layer.strides,
+        "same" if same else "valid",
+        use_bias="bias" in leaves,
+        kernel_regularizer=weight_decay,
     )
     return _with(conv, x, leaves, *(leaf for leaf in ("kernel", "bias") if leaf in leaves))
 

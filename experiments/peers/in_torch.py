@@ -29,10 +29,14 @@ class Torch:
         layout = torch.channels_last if channels_last else torch.contiguous_format
         self.torch = torch
         builder = _Builder(task)
-        self.module = builder.chain(task.layers, (task.images.shape[3], *task.images.shape[1:3])).to(memory_format=layout)
+        self.module = builder.chain(
+            task.layers, (task.images.shape[3], *task.images.shape[1:3])
+        ).to(memory_format=layout)
         self.optimizer = _optimizer(task, builder.named)
         self.forward = torch.compile(self.module) if compiled else self.module
-        self.images = torch.from_numpy(task.images.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=layout)
+        self.images = torch.from_numpy(task.images.transpose(0, 3, 1, 2).copy()).contiguous(
+            memory_format=layout
+        )
         self.labels = torch.from_numpy(task.labels.astype(np.float32 if task.binary else np.int64))
         self.binary = task.binary
 
@@ -77,12 +81,30 @@ def _optimizer(task: Task, named: dict[str, "nn.Module"]) -> "torch.optim.Optimi
     """PyTorch adds the decay to the gradient: under SGD, with momentum or not, the same as a term of the loss."""
     from torch import optim
 
-    weight_decay_layers = [module.weight for name, module in named.items() if module.weight.ndim > 1 and task.decays(name)]
-    others = [each for module in named.values() for each in module.parameters() if all(each is not one for one in weight_decay_layers)]
-    groups = [{"params": others}, *([{"params": weight_decay_layers, "weight_decay": task.weight_decay}] if weight_decay_layers else [])]
+    weight_decay_layers = [
+        module.weight
+        for name, module in named.items()
+        if module.weight.ndim > 1 and task.decays(name)
+    ]
+    others = [
+        each
+        for module in named.values()
+        for each in module.parameters()
+        if all(each is not one for one in weight_decay_layers)
+    ]
+    groups = [
+        {"params": others},
+        *(
+            [{"params": weight_decay_layers, "weight_decay": task.weight_decay}]
+            if weight_decay_layers
+            else []
+        ),
+    ]
     if task.optimizer == "adam":
         return optim.Adam(groups, lr=task.rate, eps=1e-8, fused=True)
-    return optim.SGD(groups, lr=task.rate, momentum=0.9 if task.optimizer == "momentum" else 0.0, fused=True)
+    return optim.SGD(
+        groups, lr=task.rate, momentum=0.9 if task.optimizer == "momentum" else 0.0, fused=True
+    )
 
 
 class _Builder:
@@ -115,7 +137,9 @@ class _Builder:
                 return {"relu": nn.ReLU(), "tanh": nn.Tanh(), "leaky_relu": nn.LeakyReLU(0.1)}[kind]
             case of.Pool():
                 return _pool(layer, shape[1:])
-            case of.ResponseNorm(radius, bias, alpha, beta):  # PyTorch divides alpha by the number of channels
+            case of.ResponseNorm(
+                radius, bias, alpha, beta
+            ):  # PyTorch divides alpha by the number of channels
                 return nn.LocalResponseNorm(2 * radius + 1, alpha * (2 * radius + 1), beta, bias)
             case of.Dropout(rate):
                 return nn.Dropout(rate)
@@ -148,7 +172,13 @@ class _Builder:
 def _loaded(module: "nn.Module", leaves: dict[str, np.ndarray]) -> "nn.Module":
     import torch
 
-    names = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
+    names = {
+        "kernel": "weight",
+        "scale": "weight",
+        "bias": "bias",
+        "mean": "running_mean",
+        "var": "running_var",
+    }
     state = {names[leaf]: torch.from_numpy(array.copy()) for leaf, array in leaves.items()}
     module.load_state_dict(module.state_dict() | state)
     return module
@@ -158,7 +188,9 @@ def _channels_first(kernel: np.ndarray, before: Shape) -> np.ndarray:
     """``[inputs, outputs]`` to ``[outputs, inputs]``, whose inputs were flattened from ``C, H, W`` and not from ``H, W, C``."""
     if len(before) == 3:
         channels, high, wide = before
-        kernel = kernel.reshape(high, wide, channels, -1).transpose(2, 0, 1, 3).reshape(len(kernel), -1)
+        kernel = (
+            kernel.reshape(high, wide, channels, -1).transpose(2, 0, 1, 3).reshape(len(kernel), -1)
+        )
     return kernel.T
 
 
@@ -167,11 +199,19 @@ def _pool(layer: of.Pool, sides: Shape) -> "nn.Module":
     from torch import nn
 
     around = [
-        max(0, (-(-side // layer.strides) - 1) * layer.strides + layer.window - side) if layer.same else 0 for side in sides
+        max(0, (-(-side // layer.strides) - 1) * layer.strides + layer.window - side)
+        if layer.same
+        else 0
+        for side in sides
     ]
     if layer.kind == "average":
         return nn.AvgPool2d(layer.window, layer.strides)
-    return nn.MaxPool2d(layer.window, layer.strides, tuple(pad // 2 for pad in around), ceil_mode=any(pad % 2 for pad in around))
+    return nn.MaxPool2d(
+        layer.window,
+        layer.strides,
+        tuple(pad // 2 for pad in around),
+        ceil_mode=any(pad % 2 for pad in around),
+    )
 
 
 def _residual(body: "nn.Module", shortcut: "nn.Module") -> "nn.Module":

@@ -93,7 +93,18 @@ class Residual:
     shortcut: tuple["Layer", ...] = ()
 
 
-Layer = Conv | Dense | Norm | Activation | Pool | ResponseNorm | Dropout | Flatten | GlobalAverage | Residual
+Layer = (
+    Conv
+    | Dense
+    | Norm
+    | Activation
+    | Pool
+    | ResponseNorm
+    | Dropout
+    | Flatten
+    | GlobalAverage
+    | Residual
+)
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,12 @@ class Task:
 
     def decays(self, name: str) -> bool:
         """Whether the kernel of a layer decays."""
-        return self.weight_decay > 0 and (not self.weight_decay_layers or name.split(".")[0] in self.weight_decay_layers)
+        return self.weight_decay > 0 and (
+            not self.weight_decay_layers or name.split(".")[0] in self.weight_decay_layers
+        )
 
     def without_dropout(self) -> "Task":
         """The same, and no two libraries draw alike, so that losses in training can be compared."""
-        return dataclasses.replace(self, layers=tuple(layer for layer in self.layers if not isinstance(layer, Dropout)))
+        return dataclasses.replace(
+            self, layers=tuple(layer for layer in self.layers if not isinstance(layer, Dropout))
+        )

@@ -17,7 +17,9 @@ def peak_of(work: Callable[[], None]) -> int | None:
     try:
         ctypes.CDLL(None).malloc_trim(0)
         gc.collect()
-        (PROCESS / "clear_refs").write_text("5")  # sets the high-water mark back to what is held (proc(5))
+        (PROCESS / "clear_refs").write_text(
+            "5"
+        )  # sets the high-water mark back to what is held (proc(5))
     except (OSError, AttributeError, TypeError):
         return None
     work()

@@ -59,7 +59,11 @@ def _block(number: int, strides: int) -> Layers:
 
 def _blocks(counts: tuple[int, ...]) -> Layers:
     firsts = {sum(counts[:stage]) for stage in range(1, len(counts))}
-    return tuple(layer for number in range(sum(counts)) for layer in _block(number, 2 if number in firsts else 1))
+    return tuple(
+        layer
+        for number in range(sum(counts))
+        for layer in _block(number, 2 if number in firsts else 1)
+    )
 
 
 NETWORKS: dict[str, Layers] = {

@@ -12,7 +12,10 @@ from jaxcnn.data.order import epoch_order
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.models import layers
 
-MOST_STEPS, MOST_BYTES = 32, 2**24  # of one dispatch, and of the images that lie on the device for it
+MOST_STEPS, MOST_BYTES = (
+    32,
+    2**24,
+)  # of one dispatch, and of the images that lie on the device for it
 
 
 class Ours:
@@ -24,12 +27,21 @@ class Ours:
     def __init__(self, task: Task):
         device = backend.select("cpu").devices[:1]
         self.task, self.strategy = task, parallel.strategy("jit", device)
-        model = models.build(task.model, num_classes=task.classes, input_shape=task.images.shape[1:])
+        model = models.build(
+            task.model, num_classes=task.classes, input_shape=task.images.shape[1:]
+        )
         weights.assign(model, task.weights)
         if not any(isinstance(layer, Dropout) for layer in task.layers):
             model.set_attributes(layers.Dropout, rate=0.0, raise_if_not_found=False)
-        optimizer = training.optimizer(task.optimizer, task.rate, "constant", steps=1, steps_per_epoch=1)
-        drawn, self.step = training.create(model, optimizer, weight_decay=task.weight_decay, weight_decay_layers=task.weight_decay_layers)
+        optimizer = training.optimizer(
+            task.optimizer, task.rate, "constant", steps=1, steps_per_epoch=1
+        )
+        drawn, self.step = training.create(
+            model,
+            optimizer,
+            weight_decay=task.weight_decay,
+            weight_decay_layers=task.weight_decay_layers,
+        )
         self.state = self.strategy.place(drawn)
         steps = max(2, min(MOST_STEPS, MOST_BYTES // task.images.nbytes))
         self.feed = ResidentFeed(steps * len(task.labels), len(task.labels))

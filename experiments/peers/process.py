@@ -50,7 +50,15 @@ class Worker:
       peer: a key of `PEERS`.
     """
 
-    def __init__(self, peer: str, task: Path, *, threads: int, time_limit: float, environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        peer: str,
+        task: Path,
+        *,
+        threads: int,
+        time_limit: float,
+        environment: Mapping[str, str] | None = None,
+    ):
         self.peer, self.time_limit = peer, time_limit
         self._said = task.with_name(f"{peer.replace(' ', '_')}.said")
         count = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -78,7 +86,9 @@ class Worker:
         finally:
             late.cancel()
         if not answer:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # its last words come after its last answer
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # its last words come after its last answer
                 self._process.wait(10)
             raise PeerFailed(f"{self.peer}: {self._last_words()}")
         return json.loads(answer)
@@ -103,5 +113,13 @@ class Worker:
                 self._process.kill()
 
     def _last_words(self) -> str:
-        lines = [line.strip() for line in self._said.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1] if lines else f"ended without a word, or took longer than {self.time_limit:g} s (--time-limit)"
+        lines = [
+            line.strip()
+            for line in self._said.read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
+        return (
+            lines[-1]
+            if lines
+            else f"ended without a word, or took longer than {self.time_limit:g} s (--time-limit)"
+        )

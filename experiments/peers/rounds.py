@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from experiments.peers.process import Worker
 
-SETTLE = 0.02  # seconds before each turn: OpenMP's threads spin for some milliseconds before they sleep
+SETTLE = (
+    0.02  # seconds before each turn: OpenMP's threads spin for some milliseconds before they sleep
+)
 
 
 @dataclass(frozen=True)

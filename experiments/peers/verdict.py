@@ -15,7 +15,9 @@ TOLERANCES = {"logits": 1e-4, "first_loss": 1e-3, "second_loss": 0.1}
 RIVALS = ("torch", "keras")  # plain Flax is held against ours by itself
 
 
-def agreed(answers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+def agreed(
+    answers: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """How far each peer's answers lie from ours, and of each that lies too far, ours among them, a sentence.
 
     Args:
@@ -26,9 +28,14 @@ def agreed(answers: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str
     {'torch': 'torch computes another network: logits differ by 0.25, allowed are 0.0001'}
     """
     seconds = {peer: answer["losses"][1] for peer, answer in answers.items()}
-    middle = statistics.median_low([loss for loss in seconds.values() if math.isfinite(loss)] or [math.nan])
+    middle = statistics.median_low(
+        [loss for loss in seconds.values() if math.isfinite(loss)] or [math.nan]
+    )
     from_ours = {peer: _differences(answer, answers["ours"]) for peer, answer in answers.items()}
-    judged = {peer: found | {"second_loss": _relative(seconds[peer], middle)} for peer, found in from_ours.items()}
+    judged = {
+        peer: found | {"second_loss": _relative(seconds[peer], middle)}
+        for peer, found in from_ours.items()
+    }
     far = {
         peer: f"{peer} computes another network: {name.replace('_', ' ')} {'differ' if name == 'logits' else 'differs'} by {difference:.2g}, allowed are {TOLERANCES[name]:g}"
         for peer, differences in judged.items()
@@ -44,10 +51,18 @@ def _relative(value: float, reference: float) -> float:
 
 
 def _differences(answer: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
-    pairs = [(a, b) for row, own in zip(answer["logits"], ours["logits"], strict=True) for a, b in zip(row, own, strict=True)]
+    pairs = [
+        (a, b)
+        for row, own in zip(answer["logits"], ours["logits"], strict=True)
+        for a, b in zip(row, own, strict=True)
+    ]
     losses = [_relative(a, b) for a, b in zip(answer["losses"], ours["losses"], strict=True)]
     largest = max(abs(b) for _, b in pairs)
-    return {"logits": max(abs(a - b) for a, b in pairs) / largest, "first_loss": losses[0], "second_loss": losses[1]}
+    return {
+        "logits": max(abs(a - b) for a, b in pairs) / largest,
+        "first_loss": losses[0],
+        "second_loss": losses[1],
+    }
 
 
 def figures(
@@ -62,7 +77,10 @@ def figures(
     step, call = samples["ours: train"], samples["ours: infer"]
     low, high = median_interval(step)
     metrics = {"step_time": statistics.median(step), "step_time_low": low, "step_time_high": high}
-    metrics |= {"call_time": statistics.median(call), "once_step_time": statistics.median(samples["ours: once"])}
+    metrics |= {
+        "call_time": statistics.median(call),
+        "once_step_time": statistics.median(samples["ours: once"]),
+    }
     best = {what: _best(samples, what) for what in ("train", "infer")}
     for name, what, against in (
         ("train_over_best_peer", "train", best["train"]), ("inference_over_best_peer", "infer", best["infer"]),
@@ -79,7 +97,9 @@ def figures(
 
 def _best(samples: Mapping[str, Sequence[float]], what: str) -> str | None:
     rivals = {name.partition(":")[0] for name in samples if name.startswith(RIVALS)}
-    return min(sorted(rivals), key=lambda peer: statistics.median(samples[f"{peer}: {what}"]), default=None)
+    return min(
+        sorted(rivals), key=lambda peer: statistics.median(samples[f"{peer}: {what}"]), default=None
+    )
 
 
 def _ratio(name: str, ours: Sequence[float], theirs: Sequence[float] | None) -> dict[str, float]:

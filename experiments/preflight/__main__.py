@@ -67,7 +67,11 @@ class PreflightConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compiles and tells; returns an exit code of `experiments.run.run_command`."""
-    return run_command(lambda console: _run(parse_options(PreflightConfig, "experiments.preflight", arguments), console))
+    return run_command(
+        lambda console: _run(
+            parse_options(PreflightConfig, "experiments.preflight", arguments), console
+        )
+    )
 
 
 def _run(config: PreflightConfig, console: "Console") -> int:
@@ -102,7 +106,11 @@ def _cases(config: PreflightConfig) -> list["Case"]:
         _several(config.model, models.MODELS), _several(config.strategy, parallel.STRATEGIES), _several(config.precision, training.PRECISIONS)
     )  # fmt: skip
     return preflight.points(
-        config.run_config(), targets.find(config.target), *chosen, effort=config.effort, largest=not config.fixed_batch
+        config.run_config(),
+        targets.find(config.target),
+        *chosen,
+        effort=config.effort,
+        largest=not config.fixed_batch,
     )
 
 

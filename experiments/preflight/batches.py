@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from experiments.analysis.batch_limit import largest_batch
 from experiments.preflight.result import CompileResult
 
-NEAR = 1 / 16  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
+NEAR = (
+    1 / 16
+)  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
 MOST = 16  # compilations
 BEYOND = 1024  # times the largest known to fit, at most, is tried next
-ENOUGH = 2**17  # images a device: nobody trains with more, and compilers take minutes over some of the arrays
+ENOUGH = (
+    2**17
+)  # images a device: nobody trains with more, and compilers take minutes over some of the arrays
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,9 @@ class Limit:
 
 def fits(result: CompileResult) -> bool:
     """Whether the program was compiled and its plan fits into the memory that there is."""
-    return result.state == "compiled" and not (result.memory and result.available and result.memory.total > result.available)
+    return result.state == "compiled" and not (
+        result.memory and result.available and result.memory.total > result.available
+    )
 
 
 def search(ask: Callable[[int], CompileResult], first: int, unit: int) -> Limit:
@@ -53,14 +59,27 @@ def search(ask: Callable[[int], CompileResult], first: int, unit: int) -> Limit:
 
 
 def _limit(found: Mapping[int, CompileResult], failure: str = "") -> Limit:
-    low, high = bounds({batch: result for batch, result in found.items() if result.state in ("compiled", "out_of_memory")})
+    low, high = bounds(
+        {
+            batch: result
+            for batch, result in found.items()
+            if result.state in ("compiled", "out_of_memory")
+        }
+    )
     return Limit(low or None, high, tuple(found), failure)
 
 
 def bounds(found: Mapping[int, CompileResult]) -> tuple[int, int | None]:
     """The largest batch that fits below the smallest that does not, 0 for none; and that one."""
     high = min((batch for batch, result in found.items() if not fits(result)), default=None)
-    return max((batch for batch, result in found.items() if fits(result) and (high is None or batch < high)), default=0), high
+    return max(
+        (
+            batch
+            for batch, result in found.items()
+            if fits(result) and (high is None or batch < high)
+        ),
+        default=0,
+    ), high
 
 
 def following(found: Mapping[int, CompileResult], unit: int, enough: int) -> int | None:
@@ -82,7 +101,11 @@ def following(found: Mapping[int, CompileResult], unit: int, enough: int) -> int
     least = low + max(unit, int(NEAR * low / 2)) if low else unit
     most = min(enough, BEYOND * max(low, unit)) if high is None else high - unit
     batch = _round(min(max(guess, least), most), unit)
-    return batch if batch not in found and low < batch and (high is None or batch < high) else _between(low, high, unit)
+    return (
+        batch
+        if batch not in found and low < batch and (high is None or batch < high)
+        else _between(low, high, unit)
+    )
 
 
 def _slow(found: Mapping[int, CompileResult], gap: int) -> bool:
@@ -90,7 +113,9 @@ def _slow(found: Mapping[int, CompileResult], gap: int) -> bool:
     return low > 0 and high is not None and 2 * gap > high - low
 
 
-def _guess(found: Mapping[int, CompileResult], available: float, low: int, high: int | None) -> int | None:
+def _guess(
+    found: Mapping[int, CompileResult], available: float, low: int, high: int | None
+) -> int | None:
     needs = {batch: result.needed for batch, result in found.items() if result.needed}
     planned = {batch: need for batch, need in needs.items() if found[batch].state == "compiled"}
     needs = planned if len(planned) > 1 else needs  # a plan says more than a refusal

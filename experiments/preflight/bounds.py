@@ -12,7 +12,14 @@ from jaxcnn import parallel
 
 # Training images of the data sets that the networks' recipes are for: A2, B3 and B4 of the studied documents; ILSVRC 2012; VOC 2007
 # and 2012 together, as Darknet trains; and of the digits that lie at hand, nine tenths of the training set.
-IMAGES = {"mnist": 60_000, "cifar10": 50_000, "cats_vs_dogs": 20_000, "imagenet": 1_281_167, "voc": 16_551, "": 1_293}
+IMAGES = {
+    "mnist": 60_000,
+    "cifar10": 50_000,
+    "cats_vs_dogs": 20_000,
+    "imagenet": 1_281_167,
+    "voc": 16_551,
+    "": 1_293,
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,9 @@ class Bound:
     remarks: tuple[str, ...] = ()
 
 
-def bound(result: CompileResult, spec: ProgramSpec, target: Target, price: float | None, images: int) -> Bound:
+def bound(
+    result: CompileResult, spec: ProgramSpec, target: Target, price: float | None, images: int
+) -> Bound:
     """The bound of a step.
 
     Args:
@@ -63,7 +72,9 @@ def bound(result: CompileResult, spec: ProgramSpec, target: Target, price: float
         "peak_published": roofline.peak,
         "bandwidth_published": roofline.bandwidth,
     }
-    metrics = work | least | _money(seconds / spec.batch_size, price and price * target.chips, images)
+    metrics = (
+        work | least | _money(seconds / spec.batch_size, price and price * target.chips, images)
+    )
     between, remarks = _scaling(result, target, seconds)
     return Bound(metrics | between, roofline.limit(result.flops, result.bytes), remarks)
 
@@ -79,15 +90,23 @@ def _money(seconds: float, price: float | None, images: int) -> dict[str, float]
     if not price:
         return {}
     each = seconds * price / 3600
-    return {"price_per_hour": price, "cost_per_thousand_images_bound": 1000 * each, "cost_per_epoch_bound": images * each}
+    return {
+        "price_per_hour": price,
+        "cost_per_thousand_images_bound": 1000 * each,
+        "cost_per_epoch_bound": images * each,
+    }
 
 
-def _scaling(result: CompileResult, target: Target, seconds: float) -> tuple[dict[str, float], tuple[str, ...]]:
+def _scaling(
+    result: CompileResult, target: Target, seconds: float
+) -> tuple[dict[str, float], tuple[str, ...]]:
     if not result.collectives:
         return {}, ()
     if target.interconnect is None:
         return {}, (f"no figure of the interconnect of {target.row}: no bound on scaling",)
-    least = sent(result.collectives, target.chips) / (target.interconnect.value / 2)  # in and out together make the figure
+    least = sent(result.collectives, target.chips) / (
+        target.interconnect.value / 2
+    )  # in and out together make the figure
     worst, best = efficiency(seconds, least)
     return {
         "communication_bound": least, "scaling_efficiency_bound": best, "scaling_efficiency_unhidden": worst,

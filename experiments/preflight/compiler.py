@@ -33,7 +33,9 @@ class Compiler:
       asked: programs that were really compiled, not remembered.
     """
 
-    def __init__(self, target: Target, *, time_limit: float, folder: Path | None = None, fresh: bool = False):
+    def __init__(
+        self, target: Target, *, time_limit: float, folder: Path | None = None, fresh: bool = False
+    ):
         """Starts nothing yet.
 
         Args:
@@ -66,7 +68,11 @@ class Compiler:
             return CompileResult.from_json(json.loads(path.read_text()))
         self.compilations += 1
         result = self._ask(request)
-        if result.state in ("compiled", "lowered", "out_of_memory"):  # what failed may have had other reasons
+        if result.state in (
+            "compiled",
+            "lowered",
+            "out_of_memory",
+        ):  # what failed may have had other reasons
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
             temporary.write_text(json.dumps(result.to_json()))
@@ -80,7 +86,11 @@ class Compiler:
             self._connection.send(request)
             if not self._connection.poll(self._limit):
                 self._end(kill=True)
-                return CompileResult("failed", f"compiling took longer than {self._limit:g} s (--time-limit)", seconds=self._limit)
+                return CompileResult(
+                    "failed",
+                    f"compiling took longer than {self._limit:g} s (--time-limit)",
+                    seconds=self._limit,
+                )
             found = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return self._died()
@@ -91,8 +101,14 @@ class Compiler:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        devices = self.target.devices if self.target.platform == "cpu" or libraries.missing(self.target) else 1
-        self._process = context.Process(target=serve, args=(theirs, self._log.name, devices), daemon=True)
+        devices = (
+            self.target.devices
+            if self.target.platform == "cpu" or libraries.missing(self.target)
+            else 1
+        )
+        self._process = context.Process(
+            target=serve, args=(theirs, self._log.name, devices), daemon=True
+        )
         self._process.start()
         theirs.close()
 
@@ -100,9 +116,16 @@ class Compiler:
         self._process.join(_ENDS)
         code = self._process.exitcode
         self._end(kill=True)
-        said = [line for line in Path(self._log.name).read_text(errors="replace").splitlines() if line.strip()]
+        said = [
+            line
+            for line in Path(self._log.name).read_text(errors="replace").splitlines()
+            if line.strip()
+        ]
         how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
-        return CompileResult("failed", f"the compiler's process ended with {how}: {said[-1][:300] if said else 'it said nothing'}")
+        return CompileResult(
+            "failed",
+            f"the compiler's process ended with {how}: {said[-1][:300] if said else 'it said nothing'}",
+        )
 
     def _end(self, kill: bool = False) -> None:
         if self._process is None:
@@ -117,7 +140,11 @@ class Compiler:
         self._process = self._connection = None
 
     def _digest(self, request: CompileRequest) -> str:
-        facts = {"question": asdict(request), "compiler": libraries.compiler(self.target), "jax": libraries.version("jax")}
+        facts = {
+            "question": asdict(request),
+            "compiler": libraries.compiler(self.target),
+            "jax": libraries.version("jax"),
+        }
         text = json.dumps(facts | {"source": self._source}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -125,5 +152,9 @@ class Compiler:
 def _source() -> str:
     """Of all that makes the programs: the library, and what builds and compiles them here."""
     here = Path(__file__).parent
-    files = [*sorted(Path(jaxcnn.__file__).parent.rglob("*.py")), here / "program.py", here / "compiling.py"]
+    files = [
+        *sorted(Path(jaxcnn.__file__).parent.rglob("*.py")),
+        here / "program.py",
+        here / "compiling.py",
+    ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -7,7 +7,10 @@ from experiments.preflight.targets import Target
 
 CUDA = {12: "jax-cuda12-plugin", 13: "jax-cuda13-plugin"}
 _PACKAGES = {"cpu": "jaxlib", "tpu": "libtpu"}
-OLDEST = {12: (5, 2), 13: (7, 5)}  # compute capability that its assembler knows: NVIDIA, release notes of CUDA 13.0 and of 12
+OLDEST = {
+    12: (5, 2),
+    13: (7, 5),
+}  # compute capability that its assembler knows: NVIDIA, release notes of CUDA 13.0 and of 12
 SIZE = "4 GB of packages, used to compile alone: no GPU and no driver is needed"
 
 
@@ -26,7 +29,11 @@ def compiler(target: Target) -> str | None:
     >>> compiler(target("cpu")).split()[0]
     'jaxlib'
     """
-    packages = [CUDA[toolkit] for toolkit in toolkits(target)] if target.platform == "gpu" else [_PACKAGES[target.platform]]
+    packages = (
+        [CUDA[toolkit] for toolkit in toolkits(target)]
+        if target.platform == "gpu"
+        else [_PACKAGES[target.platform]]
+    )
     return next((f"{package} {found}" for package in packages if (found := version(package))), None)
 
 

@@ -61,7 +61,9 @@ def build_program(spec: ProgramSpec) -> Program:
     recipe, side = row.recipe, max(row.input_shape[:2])
     stored = max(spec.image_size, round(spec.image_size * recipe.resize / side))
     classes = tuple(map(str, range(row.num_classes)))
-    preprocessing = Preprocessing(spec.image_size, stored, row.input_shape[2], classes, recipe.normalise)
+    preprocessing = Preprocessing(
+        spec.image_size, stored, row.input_shape[2], classes, recipe.normalise
+    )
     augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
     steps: list[training.TrainStep] = []
 
@@ -69,7 +71,13 @@ def build_program(spec: ProgramSpec) -> Program:
         model = models.build(spec.model, input_shape=preprocessing.network_shape)
         state, step = training.create(
             model,
-            training.optimizer(recipe.optimizer, recipe.learning_rate, recipe.schedule, steps=STEPS, steps_per_epoch=STEPS // 10),
+            training.optimizer(
+                recipe.optimizer,
+                recipe.learning_rate,
+                recipe.schedule,
+                steps=STEPS,
+                steps_per_epoch=STEPS // 10,
+            ),
             precision=spec.precision,
             preprocess=preprocessing.make_preprocess(augmentations),
             weight_decay=recipe.weight_decay,
@@ -81,10 +89,14 @@ def build_program(spec: ProgramSpec) -> Program:
         return state
 
     state = jax.eval_shape(create)
-    return Program(steps[0], state, _batch(spec.batch_size, preprocessing.stored_shape, row.detects))
+    return Program(
+        steps[0], state, _batch(spec.batch_size, preprocessing.stored_shape, row.detects)
+    )
 
 
-def _batch(rows: int, shape: tuple[int, int, int], detects: bool) -> dict[str, jax.ShapeDtypeStruct]:
+def _batch(
+    rows: int, shape: tuple[int, int, int], detects: bool
+) -> dict[str, jax.ShapeDtypeStruct]:
     images = {"image": jax.ShapeDtypeStruct((rows, *shape), jnp.uint8)}
     if not detects:
         return images | {"label": jax.ShapeDtypeStruct((rows,), jnp.int32)}

@@ -11,12 +11,14 @@ from experiments.preflight.program import ProgramSpec
 from experiments.preflight.targets import Target
 
 STATES = ("compiled", "lowered", "out_of_memory", "unsupported", "failed")
-LOWEST = (
-    "O0"  # of the compiler's levels of optimisation: the plan of memory is nearly the same, compiling takes a tenth of the time
-)
+LOWEST = "O0"  # of the compiler's levels of optimisation: the plan of memory is nearly the same, compiling takes a tenth of the time
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_WANTED = re.compile(r"\((?P<wanted>[\d.]+)(?P<of>[KMGT]?)B?\) exceeds available \w+ \((?P<there>[\d.]+)(?P<unit>[KMGT]?)B?\)")
-_USED = re.compile(r"Used (?P<wanted>[\d.]+)(?P<of>[KMGT]?)B? of (?P<there>[\d.]+)(?P<unit>[KMGT]?)B? hbm")
+_WANTED = re.compile(
+    r"\((?P<wanted>[\d.]+)(?P<of>[KMGT]?)B?\) exceeds available \w+ \((?P<there>[\d.]+)(?P<unit>[KMGT]?)B?\)"
+)
+_USED = re.compile(
+    r"Used (?P<wanted>[\d.]+)(?P<of>[KMGT]?)B? of (?P<there>[\d.]+)(?P<unit>[KMGT]?)B? hbm"
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ def refusal(message: str) -> tuple[float, float] | None:
     """
     if (found := _WANTED.search(message) or _USED.search(message)) is None:
         return None
-    required, available = (float(found[name]) * _UNITS[found[unit]] for name, unit in (("wanted", "of"), ("there", "unit")))
+    required, available = (
+        float(found[name]) * _UNITS[found[unit]]
+        for name, unit in (("wanted", "of"), ("there", "unit"))
+    )
     return required, available
 
 

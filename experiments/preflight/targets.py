@@ -78,7 +78,9 @@ def target(name: str) -> Target:
         if found := re.fullmatch(rf"gpu-{row['name']}(?:-([1-9]\d?))?", name):
             return _gpu(name, row, int(found[1] or 1))
     for row in _rows()["tpu"]:
-        if found := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:([1-9]\d*(?:x[1-9]\d*)+))?", name):
+        if found := re.fullmatch(
+            rf"tpu-{row['name']}(?:-([1-9]\d*)|:([1-9]\d*(?:x[1-9]\d*)+))?", name
+        ):
             return _tpu(name, row, found[1], found[2])
     require_known("target", name, known())
     raise InputError(f"--target={name}: write it as {ALL[1]}")
@@ -86,7 +88,11 @@ def target(name: str) -> Target:
 
 def known() -> list[str]:
     """The names of what can be compiled for, groups included; of each TPU every slice that has a name."""
-    slices = [f"tpu-{row['name']}-{_number(row, shape)}" for row in _rows()["tpu"] for shape in row["slices"]]
+    slices = [
+        f"tpu-{row['name']}-{_number(row, shape)}"
+        for row in _rows()["tpu"]
+        for shape in row["slices"]
+    ]
     return [*GROUPS, "cpu", *slices, *(f"gpu-{row['name']}" for row in _rows()["gpu"])]
 
 
@@ -107,7 +113,15 @@ def _tpu(name: str, row: dict[str, Any], number: str | None, shape: str | None) 
     chips = _counted(name, _chips(shape))
     prefix = "tpu7x" if row["name"] == "7x" else row["name"]
     between = _cell(row) if chips > 1 else None
-    return Target(name, "tpu", f"{prefix}:{shape}", chips, chips * row["devices_per_chip"], row["device"], interconnect=between)
+    return Target(
+        name,
+        "tpu",
+        f"{prefix}:{shape}",
+        chips,
+        chips * row["devices_per_chip"],
+        row["device"],
+        interconnect=between,
+    )
 
 
 def _number(row: dict[str, Any], shape: str) -> int:

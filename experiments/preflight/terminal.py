@@ -26,14 +26,22 @@ def print_targets(console: Console) -> None:
         if name not in targets.GROUPS:
             target = targets.target(name)
             compiler = libraries.compiler(target) or "not installed"
-            table.add_row(name, str(target.chips), str(target.devices), target.row or "this processor", compiler)
+            table.add_row(
+                name,
+                str(target.chips),
+                str(target.devices),
+                target.row or "this processor",
+                compiler,
+            )
     console.print(table)
     console.print(
         "also tpu-v5e:2x4 (by the shape of a slice), gpu-h100-8 (so many in one machine), cpu-8 (simulated), and the groups",
         soft_wrap=True,
     )
     for name, members in targets.GROUPS.items():
-        console.print(f"{name}: {', '.join(members)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{name}: {', '.join(members)}", markup=False, highlight=False, soft_wrap=True
+        )
     needed = dict.fromkeys(libraries.missing(targets.target(name)) for name in targets.ALL)
     for line in filter(None, needed):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -60,12 +68,19 @@ def _label(record: Record) -> str:
 
 def _lines(record: Record) -> Iterator[tuple[str, str]]:
     found, origin = record.metrics, record.provenance
-    yield "target", f"{record.settings['target']}: {origin['device_count']} × {origin['device_kind']}, by {origin['compiler']}"
+    yield (
+        "target",
+        f"{record.settings['target']}: {origin['device_count']} × {origin['device_kind']}, by {origin['compiler']}",
+    )
     yield "case", _label(record)
     yield "compiles", _verdict(record)
     if "memory_planned" in found and "memory_available" in found:
         parts = ("arguments", "temporaries", "outputs", "code")
-        each = ", ".join(f"{part} {gigabytes(found[f'memory_{part}'])}" for part in parts if f"memory_{part}" in found)
+        each = ", ".join(
+            f"{part} {gigabytes(found[f'memory_{part}'])}"
+            for part in parts
+            if f"memory_{part}" in found
+        )
         yield (
             "memory",
             f"{gigabytes(found['memory_planned'])} of {gigabytes(found['memory_available'])} on a device{f': {each}' if each else ''}",
@@ -74,7 +89,10 @@ def _lines(record: Record) -> Iterator[tuple[str, str]]:
         yield "largest", largest
     if "flops_per_step" in found:
         names = ("flops_per_step", "bytes_per_step", "arithmetic_intensity")
-        yield "work", "{} and {} a step, {}".format(*(readable(name, found[name]) for name in names))
+        yield (
+            "work",
+            "{} and {} a step, {}".format(*(readable(name, found[name]) for name in names)),
+        )
     yield from _bounds(record)
     for remark in remarks(record):
         yield "note", remark
@@ -93,8 +111,16 @@ def _largest(record: Record) -> str:
     found, tried = record.metrics, len(record.provenance.get("batches_tried", []))
     if not tried:
         return ""
-    fits = f"a batch of {found['largest_batch']:,} fits" if "largest_batch" in found else "no batch was found that fits"
-    refused = f", one of {found['smallest_refused_batch']:,} does not" if "smallest_refused_batch" in found else ""
+    fits = (
+        f"a batch of {found['largest_batch']:,} fits"
+        if "largest_batch" in found
+        else "no batch was found that fits"
+    )
+    refused = (
+        f", one of {found['smallest_refused_batch']:,} does not"
+        if "smallest_refused_batch" in found
+        else ""
+    )
     refused = refused or (", more was not tried" if "largest_batch" in found else "")
     return f"{fits}{refused} ({tried} batches tried)"
 
@@ -103,7 +129,9 @@ def _bounds(record: Record) -> Iterator[tuple[str, str]]:
     found = record.metrics
     if "step_time_bound" not in found:
         return
-    step, rate = (readable(name, found[name]) for name in ("step_time_bound", "images_per_second_bound"))
+    step, rate = (
+        readable(name, found[name]) for name in ("step_time_bound", "images_per_second_bound")
+    )
     limit = record.provenance.get("limit")
     yield "at best", f"{step} a step, {rate}, MFU {found['mfu_ceiling']:.0%}: bound by {limit}"
     if "step_time_calibrated" in found:
@@ -121,10 +149,18 @@ def _bounds(record: Record) -> Iterator[tuple[str, str]]:
             ),
         )
     for each in record.provenance.get("collectives", []):
-        yield "sends", f"{each['count']} × {each['kind']}, {number(each['bytes'])} bytes in all on a device"
+        yield (
+            "sends",
+            f"{each['count']} × {each['kind']}, {number(each['bytes'])} bytes in all on a device",
+        )
     if "scaling_efficiency_bound" in found:
         least, worst, best = (
-            found[name] for name in ("communication_bound", "scaling_efficiency_unhidden", "scaling_efficiency_bound")
+            found[name]
+            for name in (
+                "communication_bound",
+                "scaling_efficiency_unhidden",
+                "scaling_efficiency_bound",
+            )
         )
         yield (
             "scales",
@@ -143,7 +179,10 @@ def print_cases(console: Console, records: Sequence[Record]) -> None:
     fit = sum(record.status == "predicted" for record in records)
     console.print(f"{fit} of {len(records)} programs compile and fit", highlight=False)
     every = dict.fromkeys(
-        remark for record in records for remark in remarks(record) if not remark.startswith(("measured", "calibrated"))
+        remark
+        for record in records
+        for remark in remarks(record)
+        if not remark.startswith(("measured", "calibrated"))
     )
     for remark in every:
         console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
@@ -155,7 +194,9 @@ def _row(record: Record) -> tuple[str, ...]:
     state = "" if record.status == "predicted" else f" {record.status}"
     memory = gigabytes(found["memory_planned"]) if "memory_planned" in found else "–"
     largest = f"{found['largest_batch']:,}" if "largest_batch" in found else "–"
-    bounds = (readable(name, found.get(name)) for name in ("step_time_bound", "images_per_second_bound"))
+    bounds = (
+        readable(name, found.get(name)) for name in ("step_time_bound", "images_per_second_bound")
+    )
     mfu = f"{found['mfu_ceiling']:.0%}" if "mfu_ceiling" in found else "–"
     return (
         label + state,

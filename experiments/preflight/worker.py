@@ -72,10 +72,23 @@ def answer(request: CompileRequest) -> CompileResult | InputError:
         if figures:
             required, available = figures
             message = f"the compiler refuses: {gigabytes(required)} required on a device, {gigabytes(available)} available"
-            return CompileResult("out_of_memory", message, required=required, available=available, seconds=seconds, **known)
-        state = "out_of_memory" if is_out_of_memory(error) and request.target.platform != "cpu" else "failed"
+            return CompileResult(
+                "out_of_memory",
+                message,
+                required=required,
+                available=available,
+                seconds=seconds,
+                **known,
+            )
+        state = (
+            "out_of_memory"
+            if is_out_of_memory(error) and request.target.platform != "cpu"
+            else "failed"
+        )
         line = next((line for line in said.splitlines() if line.strip()), "it said nothing")
-        return CompileResult(state, f"{type(error).__name__}: {line[:300]}", seconds=seconds, **known)
+        return CompileResult(
+            state, f"{type(error).__name__}: {line[:300]}", seconds=seconds, **known
+        )
 
 
 def _counted(request: CompileRequest, program: Program) -> dict[str, Any]:
@@ -92,7 +105,9 @@ def _counted(request: CompileRequest, program: Program) -> dict[str, Any]:
 def _compiled(request: CompileRequest, program: Program, known: dict[str, Any]) -> CompileResult:
     devices = _devices(request.target)
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
-    step, state, batch = compile_arguments(program, parallel.strategy(request.spec.strategy, devices))
+    step, state, batch = compile_arguments(
+        program, parallel.strategy(request.spec.strategy, devices)
+    )
     lowered = step.lower(state, batch)
     start = time.perf_counter()
     executable = lowered.compile()
@@ -113,7 +128,10 @@ def _lowered(request: CompileRequest, program: Program, known: dict[str, Any]) -
     strategy = parallel.strategy(request.spec.strategy, jax.devices()[: request.target.devices])
     step = strategy.compile_for_export(program.step)
     with native.without_native_kernels():  # the export may run under another jaxlib
-        state, batch = strategy.abstract_state(program.state), strategy.abstract_batch(program.batch)
+        state, batch = (
+            strategy.abstract_state(program.state),
+            strategy.abstract_batch(program.batch),
+        )
         jax.export.export(step, platforms=EXPORTED)(state, batch)
     return CompileResult("lowered", seconds=time.perf_counter() - start, **known)
 
@@ -122,8 +140,14 @@ def _devices(target: Target) -> tuple[jax.Device, ...]:
     if target.platform == "cpu":
         return tuple(jax.devices()[: target.devices])
     if target.platform == "tpu":
-        return tuple(topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices)
-    options = {"topology_name": target.topology, "topology": target.topology, "target_config": target.description}
+        return tuple(
+            topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices
+        )
+    options = {
+        "topology_name": target.topology,
+        "topology": target.topology,
+        "target_config": target.description,
+    }
     return tuple(topologies.get_topology_desc(platform="cuda", **options).devices)
 
 

@@ -3,13 +3,33 @@
 from experiments.records import Record
 from experiments.records.metrics import METRICS
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
+_PREFIXES = (
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
 _COUNTS = (
     "parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size", "members", "product_bits",
     "largest_batch", "smallest_refused_batch",
 )  # fmt: skip
 _MONEY = ("$", "$/h")
-_LABELS = ("target", "kernel", "library", "model", "dataset", "instruction_set", "point", "strategy", "precision")
+_LABELS = (
+    "target",
+    "kernel",
+    "library",
+    "model",
+    "dataset",
+    "instruction_set",
+    "point",
+    "strategy",
+    "precision",
+)
 _PLAIN = ("1/s", "1/J", "FLOP/B")
 
 
@@ -67,7 +87,10 @@ def remarks(record: Record) -> list[str]:
     """What should be known beside its numbers."""
     origin = record.provenance
     told = {"price": origin.get("price_source"), "published figures": origin.get("device_row")}
-    return [*map(str, origin.get("remarks", [])), *(f"{name}: {text}" for name, text in told.items() if text)]
+    return [
+        *map(str, origin.get("remarks", [])),
+        *(f"{name}: {text}" for name, text in told.items() if text),
+    ]
 
 
 def utilisation(record: Record) -> tuple[list[str], list[list[str]]]:

@@ -56,21 +56,27 @@ def cpu_name() -> str:
     """The processor as it calls itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 
 
 def machine() -> str:
     """Eight digits that tell machines apart without naming them."""
-    return hashlib.sha256(f"{platform.node()} {cpu_name()} {os.cpu_count()}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{platform.node()} {cpu_name()} {os.cpu_count()}".encode()).hexdigest()[
+        :8
+    ]
 
 
 def source_revision() -> str:
     """The git commit of this source, with ``-dirty`` for uncommitted changes; the version where it is not a checkout."""
     here = Path(__file__)
     try:
-        _git(here, "ls-files", "--error-unmatch", here.name)  # else the checkout around us is somebody else's
+        _git(
+            here, "ls-files", "--error-unmatch", here.name
+        )  # else the checkout around us is somebody else's
         return _git(here, "describe", "--always", "--dirty", "--abbrev=12")
     except (OSError, subprocess.SubprocessError):
         return jaxcnn.__version__

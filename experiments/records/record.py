@@ -58,7 +58,9 @@ class Record:
     def __post_init__(self):
         if self.status not in STATUSES:
             raise ValueError(f"unknown status {self.status!r}; known: {', '.join(STATUSES)}")
-        if bad := [n for n, value in self.metrics.items() if not isinstance(value, int | float | None)]:
+        if bad := [
+            n for n, value in self.metrics.items() if not isinstance(value, int | float | None)
+        ]:
             raise ValueError(f"metrics that are not numbers: {bad}")
         if unknown := self.metrics.keys() - METRICS.keys():
             raise ValueError(

@@ -58,7 +58,11 @@ def load(places: Iterable[str | epath.Path]) -> tuple[list[Record], list[str]]:
     """
     paths = map(epath.Path, places)
     return _read(
-        [file for path in paths for file in ([path] if path.is_file() else sorted(path.glob("*/*.json")))]
+        [
+            file
+            for path in paths
+            for file in ([path] if path.is_file() else sorted(path.glob("*/*.json")))
+        ]
     )
 
 
@@ -78,7 +82,9 @@ def load_required(places: Sequence[str]) -> tuple[list[Record], list[str]]:
         of_place, unusable = load([path])
         if not of_place:
             reason = (
-                f" ({unusable[0]})" if unusable else "; a results folder has them as STUDY/CASE.json"
+                f" ({unusable[0]})"
+                if unusable
+                else "; a results folder has them as STUDY/CASE.json"
             )
             raise InputError(f"{place}: no records there{reason}")
         records, problems = records + of_place, problems + unusable

@@ -23,7 +23,11 @@ class ReportConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Writes the page; the exit codes are those of `experiments.run`."""
-    return run_command(lambda console: _build(parse_options(ReportConfig, "experiments.report", arguments), console))
+    return run_command(
+        lambda console: _build(
+            parse_options(ReportConfig, "experiments.report", arguments), console
+        )
+    )
 
 
 def _build(config: ReportConfig, console: "Console") -> int:
@@ -34,15 +38,21 @@ def _build(config: ReportConfig, console: "Console") -> int:
     folders = [epath.Path(folder).expanduser() for folder in config.results]
     for folder in folders:
         if not folder.is_dir():
-            raise InputError(f"--results={folder}: no such folder; `python -m experiments.run --results={folder}` makes one")
+            raise InputError(
+                f"--results={folder}: no such folder; `python -m experiments.run --results={folder}` makes one"
+            )
     out = epath.Path(config.out).expanduser()
     if out.is_dir() or not out.parent.is_dir():
-        raise InputError(f"--out={out}: not a file in a folder that exists; choose one such as report.html")
+        raise InputError(
+            f"--out={out}: not a file in a folder that exists; choose one such as report.html"
+        )
     found, _ = records.load(folders)
     try:
         page = report.write_page(folders, out)
     except OSError as error:
-        raise InputError(f"--out={out}: cannot write there ({error.strerror}); choose another file") from error
+        raise InputError(
+            f"--out={out}: cannot write there ({error.strerror}); choose another file"
+        ) from error
     for sentence in report.sentences(records.latest(found)):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     if not found:

@@ -3,7 +3,17 @@
 from typing import Any
 
 from experiments.records import Record
-from experiments.report.sanitize import Picture, by_place, entries, label, names, png, share, text, whole_numbers
+from experiments.report.sanitize import (
+    Picture,
+    by_place,
+    entries,
+    label,
+    names,
+    png,
+    share,
+    text,
+    whole_numbers,
+)
 from experiments.report.section import Axis, Figure
 
 LARGEST = 40  # classes of a matrix
@@ -28,7 +38,11 @@ def _caption(entry: dict[str, Any]) -> str:
 
 def _matrix(found: Any, size: int) -> list[list[int]]:
     """The counts where they are a square of that size; else none."""
-    rows = [whole_numbers(row, size) for row in found] if isinstance(found, list) and len(found) == size else []
+    rows = (
+        [whole_numbers(row, size) for row in found]
+        if isinstance(found, list) and len(found) == size
+        else []
+    )
     return [row for row in rows if row is not None] if None not in rows else []
 
 

@@ -48,7 +48,10 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
 
 
 def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
-    marked = [dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True}) for record in elsewhere]
+    marked = [
+        dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True})
+        for record in elsewhere
+    ]
     labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
     return Shown([*marked, *own], {label: _colour(number) for number, label in enumerate(labels)})
 
@@ -80,7 +83,11 @@ def _script_safe(value: object) -> str:
 def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     return environment.get_template("page.html")
 

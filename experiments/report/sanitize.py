@@ -30,7 +30,11 @@ class Picture:
 
 def entries(found: Any) -> list[dict[str, Any]]:
     """The objects of a list, the first 40; none where there is no list."""
-    return [entry for entry in found if isinstance(entry, dict)][:MOST] if isinstance(found, list) else []
+    return (
+        [entry for entry in found if isinstance(entry, dict)][:MOST]
+        if isinstance(found, list)
+        else []
+    )
 
 
 def png(text: Any) -> str | None:
@@ -54,7 +58,11 @@ def png(text: Any) -> str | None:
 
 def text(value: Any) -> str:
     """What may stand in a caption: 60 characters at most, none that a file cannot hold; a dash for what is no text."""
-    return str(value)[:60].encode("utf-8", "replace").decode() if isinstance(value, str | int | float) else "–"
+    return (
+        str(value)[:60].encode("utf-8", "replace").decode()
+        if isinstance(value, str | int | float)
+        else "–"
+    )
 
 
 def label(value: Any) -> str:
@@ -80,13 +88,20 @@ def whole_numbers(found: Any, length: int | None = None) -> list[int] | None:
     """A list of whole numbers, none below zero, of a length if one is given; None for anything else."""
     if not isinstance(found, list) or (length is not None and len(found) != length):
         return None
-    fine = all(isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EXACT for value in found)
+    fine = all(
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EXACT
+        for value in found
+    )
     return list(found) if fine else None
 
 
 def names(found: Any, most: int) -> list[str]:
     """A list of at most so many texts, escaped for Plotly; none for anything else."""
-    fine = isinstance(found, list) and len(found) <= most and all(isinstance(name, str) for name in found)
+    fine = (
+        isinstance(found, list)
+        and len(found) <= most
+        and all(isinstance(name, str) for name in found)
+    )
     return [label(name) for name in found] if fine else []
 
 

@@ -26,7 +26,12 @@ class Axis:
 
     def to_json(self) -> dict[str, Any]:
         kind = {"type": "category"} if self.categories else {"type": "log"} if self.log else {}
-        return {"title": {"text": plain(self.title)}, "automargin": self.categories, **kind, **self.more}
+        return {
+            "title": {"text": plain(self.title)},
+            "automargin": self.categories,
+            **kind,
+            **self.more,
+        }
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,9 @@ def line(
     """A line of a figure; hovering shows its name, the point, and `hover`, one text for all or one a point."""
     every = max(1, len(x) // MOST_POINTS)
     texts = plain(hover) if isinstance(hover, str) else [plain(text) for text in hover][::every]
-    told = texts.replace("%{", "% {") if isinstance(texts, str) else "%{text}"  # plotly fills in a list's alone
+    told = (
+        texts.replace("%{", "% {") if isinstance(texts, str) else "%{text}"
+    )  # plotly fills in a list's alone
     return {
         "type": "scatter", "name": plain(name), "x": list(x)[::every], "y": list(y)[::every], "mode": mode, "text": texts,
         "hovertemplate": f"%{{fullData.name}}<br>{told}<br>%{{xaxis.title.text}}: %{{x}}<br>%{{yaxis.title.text}}: %{{y}}<extra></extra>",
@@ -162,7 +169,11 @@ def hue(number: int) -> str:
 def hover(record: Record) -> str:
     """Which record it is."""
     origin = record.provenance
-    return " · ".join(str(part) for part in (accelerator_label(record), case_label(record), origin.get("time")) if part)
+    return " · ".join(
+        str(part)
+        for part in (accelerator_label(record), case_label(record), origin.get("time"))
+        if part
+    )
 
 
 def symbol(record: Record, filled: str = "circle") -> str:
@@ -196,7 +207,9 @@ def place(record: Record) -> tuple[str, str]:
 def newest(records: Sequence[Record], most: int = MOST_LINES) -> tuple[list[Record], str]:
     """The last of them, and what to say of the others."""
     left = len(records) - most
-    return list(records[-most:]), f"the newest {most} of {len(records):,} are drawn" if left > 0 else ""
+    return list(
+        records[-most:]
+    ), f"the newest {most} of {len(records):,} are drawn" if left > 0 else ""
 
 
 def tips(names: Sequence[str]) -> dict[str, str]:

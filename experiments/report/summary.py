@@ -17,10 +17,19 @@ def sentences(records: Sequence[Record]) -> list[str]:
       records: of each case the newest; figures published elsewhere are left out.
     """
     own = [record for record in records if not record.provenance.get("elsewhere")]
-    trained = [record for record in own if record.status == "ok" and record.study in ("train", "first_cnn")]
+    trained = [
+        record for record in own if record.status == "ok" and record.study in ("train", "first_cnn")
+    ]
     told = [_trained(record) for record in trained[-MOST:]]
-    told += [_standing(group) for group in side_by_side([r for r in own if r.study in ("train", "first_cnn")])[-MOST:]]
-    told += [line for study in ("width_sweep", "parity") for line in _plain(analysis.conclusion(study, own))]
+    told += [
+        _standing(group)
+        for group in side_by_side([r for r in own if r.study in ("train", "first_cnn")])[-MOST:]
+    ]
+    told += [
+        line
+        for study in ("width_sweep", "parity")
+        for line in _plain(analysis.conclusion(study, own))
+    ]
     return [*told, *_counts(own)]
 
 
@@ -52,9 +61,13 @@ def _worth(found: dict[str, float]) -> list[str]:
     share = next((name for name in ("mfu", "mfu_measured_peak") if found.get(name)), None)
     if share and found.get("flops_per_second"):
         peak = "published peak" if share == "mfu" else "peak measured here"
-        parts.append(f"{readable('flops_per_second', found['flops_per_second'])}, {100 * found[share]:.1f} % of the {peak}")
+        parts.append(
+            f"{readable('flops_per_second', found['flops_per_second'])}, {100 * found[share]:.1f} % of the {peak}"
+        )
     if found.get("cost_to_target"):
-        parts.append(f"{readable('cost_to_target', found['cost_to_target'])} to the target accuracy")
+        parts.append(
+            f"{readable('cost_to_target', found['cost_to_target'])} to the target accuracy"
+        )
     return parts
 
 
@@ -81,5 +94,11 @@ def _counts(own: Sequence[Record]) -> list[str]:
         "unsupported": "unsupported",
         "failed": "failed",
     }
-    parts = [f"{count:,} {said}" for status, said in statuses.items() if (count := sum(r.status == status for r in own))]
-    return [f"In all {len(own):,} case{'s' if len(own) > 1 else ''} on {', '.join(list(accelerators)[:6])}: {', '.join(parts)}."]
+    parts = [
+        f"{count:,} {said}"
+        for status, said in statuses.items()
+        if (count := sum(r.status == status for r in own))
+    ]
+    return [
+        f"In all {len(own):,} case{'s' if len(own) > 1 else ''} on {', '.join(list(accelerators)[:6])}: {', '.join(parts)}."
+    ]

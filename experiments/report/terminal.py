@@ -16,7 +16,11 @@ NAME_WIDTH = 34  # of a table's first column, at least; longer names are folded
 
 def print_record(console: Console, record: Record) -> None:
     """The metrics of one record, or what became of it."""
-    console.print(f"{record.study}: {case_label(record)} · {accelerator_label(record)}", markup=False, highlight=False)
+    console.print(
+        f"{record.study}: {case_label(record)} · {accelerator_label(record)}",
+        markup=False,
+        highlight=False,
+    )
     if record.status != "ok":
         console.print(f"[bold red]{record.status}[/]: {escape(record.message)}", highlight=False)
         return
@@ -31,15 +35,24 @@ def print_record(console: Console, record: Record) -> None:
         console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
 
 
-def print_table(console: Console, study: str, columns: Sequence[str], records: Sequence[Record]) -> None:
+def print_table(
+    console: Console, study: str, columns: Sequence[str], records: Sequence[Record]
+) -> None:
     """The cases of a study, a row each, those that failed too. No number is cut: columns that find no room are named below."""
     there = [name for name in columns if any(name in record.metrics for record in records)]
     rows = {
-        name: [readable(name, record.metrics[name]) if name in record.metrics else "" for record in records] for name in there
+        name: [
+            readable(name, record.metrics[name]) if name in record.metrics else ""
+            for record in records
+        ]
+        for name in there
     }
     shown, hidden = _fitting(rows, console.width)
     table = Table(
-        title=f"{study}: {accelerator_label(records[0])}", title_justify="left", box=rich.box.SIMPLE, padding=(0, 1, 0, 0)
+        title=f"{study}: {accelerator_label(records[0])}",
+        title_justify="left",
+        box=rich.box.SIMPLE,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("case", overflow="fold")
     for name in shown:
@@ -48,7 +61,9 @@ def print_table(console: Console, study: str, columns: Sequence[str], records: S
         cells = [rows[name][number] for name in shown]
         label = escape(case_label(record))
         style = "italic" if record.status == "predicted" else "bold red"
-        table.add_row(label if record.status == "ok" else f"{label} [{style}]{record.status}[/]", *cells)
+        table.add_row(
+            label if record.status == "ok" else f"{label} [{style}]{record.status}[/]", *cells
+        )
     console.print(table)
     for line in _below(records, hidden):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -71,13 +86,22 @@ def _below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
     for record in records:
         if record.status not in ("ok", "predicted"):
             yield f"{record.status}: {case_label(record)}: {record.message}"
-    disturbed = [noise for record in records if (noise := record.provenance.get("noise", "steady")) != "steady"]
+    disturbed = [
+        noise
+        for record in records
+        if (noise := record.provenance.get("noise", "steady")) != "steady"
+    ]
     if disturbed:
         yield f"note: noise in {len(disturbed)} of {len(records)} cases, such as: {disturbed[0]}"
-    yield from (f"note: {remark}" for remark in dict.fromkeys(remark for record in records for remark in remarks(record)))
+    yield from (
+        f"note: {remark}"
+        for remark in dict.fromkeys(remark for record in records for remark in remarks(record))
+    )
 
 
-def print_predictions(console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_predictions(
+    console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]
+) -> None:
     """What a network sees in a picture: a percentage, a class and perhaps a box a row."""
     console.print(f"\n{title}", markup=False, highlight=False, soft_wrap=True)
     table = Table(box=None)
@@ -104,12 +128,26 @@ def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | No
     console.print(table)
     missing = [seconds for _, _, measured, seconds in rows if not measured]
     known = [seconds for seconds in missing if seconds is not None]
-    about = f"about {sum(known):,.0f} s" if known else "no record yet says how long" if missing else "nothing"
-    unknown = f", {len(missing) - len(known)} of unknown length" if known and len(known) < len(missing) else ""
-    console.print(f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False)
+    about = (
+        f"about {sum(known):,.0f} s"
+        if known
+        else "no record yet says how long"
+        if missing
+        else "nothing"
+    )
+    unknown = (
+        f", {len(missing) - len(known)} of unknown length"
+        if known and len(known) < len(missing)
+        else ""
+    )
+    console.print(
+        f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False
+    )
 
 
-def print_rows(console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def print_rows(
+    console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]
+) -> None:
     """A plain table with a title."""
     table = Table(*headings, title=title, title_justify="left")
     for row in rows:

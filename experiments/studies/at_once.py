@@ -25,7 +25,15 @@ from jaxcnn.parallel.members import Members
 
 CASES = {
     "quick": (("seeds", 8), ("folds", 8), ("rates", 8)),  # one program for all three
-    "full": (("seeds", 2), ("seeds", 8), ("seeds", 32), ("folds", 5), ("folds", 10), ("rates", 8), ("rates", 32)),
+    "full": (
+        ("seeds", 2),
+        ("seeds", 8),
+        ("seeds", 32),
+        ("folds", 5),
+        ("folds", 10),
+        ("rates", 8),
+        ("rates", 32),
+    ),
 }
 ROUNDS = {"quick": 7, "full": 15}
 TIMED = {"quick": 1, "full": 20}  # steps of each member in a round, all in one dispatch
@@ -35,7 +43,11 @@ COLUMNS = (
     "members", "step_time", "one_by_one_time", "speed_up", "memory_planned", "largest_parameter_difference", "mean_accuracy",
     "accuracy_spread", "ensemble_accuracy", "best_learning_rate",
 )  # fmt: skip
-_OWN = {"image": None, "label": None, "rows": 0}  # the images are shared, the order is each member's own
+_OWN = {
+    "image": None,
+    "label": None,
+    "rows": 0,
+}  # the images are shared, the order is each member's own
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
@@ -45,7 +57,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: as of `train.cases`, or weights to start from, which members of an ensemble do not share.
     """
     if config.init_from:
-        raise InputError("--init-from: the members of an ensemble start from weights of their own; leave it out")
+        raise InputError(
+            "--init-from: the members of an ensemble start from weights of their own; leave it out"
+        )
     config = config.with_defaults({"epochs": 1} if config.preset == "quick" else {})
     (base,) = train.cases(config.replace(strategy="jit"), backend)
     return [_case(base, kind, count) for kind, count in CASES[config.preset]]
@@ -74,7 +88,10 @@ class _Programs:
         return self.together(self.state, self.data, np.int32(steps))
 
     def one_by_one(self, steps: int) -> list[Any]:
-        return [self.single(state, data, np.int32(steps)) for state, data in zip(self.states, self.each, strict=True)]
+        return [
+            self.single(state, data, np.int32(steps))
+            for state, data in zip(self.states, self.each, strict=True)
+        ]
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -102,7 +119,11 @@ def measure(case: Case, context: Context) -> CaseResult:
         for member, loss, accuracy in zip(found, losses, right, strict=True)
     ]
     devices = len(programs.over.devices)
-    return CaseResult(metrics, samples, provenance={"strategy_devices": devices, "members": told, "remarks": remarks})
+    return CaseResult(
+        metrics,
+        samples,
+        provenance={"strategy_devices": devices, "members": told, "remarks": remarks},
+    )
 
 
 def steps_of(config: RunConfig, setup: TrainingSetup) -> int:
@@ -113,24 +134,38 @@ def steps_of(config: RunConfig, setup: TrainingSetup) -> int:
 
 def _images(setup: TrainingSetup) -> dict[str, np.ndarray]:
     """The training images, after them those held out."""
-    parts = [as_arrays(split, setup.preprocessing.stored_shape) for split in (setup.splits.train, setup.splits.validation)]
+    parts = [
+        as_arrays(split, setup.preprocessing.stored_shape)
+        for split in (setup.splits.train, setup.splits.validation)
+    ]
     return {
         "image": np.concatenate([part.images for part in parts]),
         "label": np.concatenate([part.labels for part in parts]),
     }
 
 
-def _compiled(setup: TrainingSetup, found: list[Member], images: dict[str, np.ndarray], backend: Backend, steps: int) -> _Programs:
+def _compiled(
+    setup: TrainingSetup,
+    found: list[Member],
+    images: dict[str, np.ndarray],
+    backend: Backend,
+    steps: int,
+) -> _Programs:
     over, device = Members(len(found), backend.devices), backend.devices[0]
     run = training.multi_step(setup.step, ScheduledFeed(steps))
     data = over.place_data(images | {"rows": np.stack([member.rows for member in found])}, _OWN)
     shared = jax.device_put(images, device)
     each = [shared | {"rows": jax.device_put(member.rows, device)} for member in found]
-    state, states = over.place([member.state for member in found]), [jax.device_put(m.state, device) for m in found]
+    state, states = (
+        over.place([member.state for member in found]),
+        [jax.device_put(m.state, device) for m in found],
+    )
     together = compiled(over.compile(run, (0, _OWN, None)), state, data, np.int32(1))
     alone = jax.jit(run, compiler_options=setup.strategy.options or None)
     single = compiled(alone, states[0], each[0], np.int32(1))
-    return _Programs(over, together.executable, single.executable, state, states, data, each, together.metrics)
+    return _Programs(
+        over, together.executable, single.executable, state, states, data, each, together.metrics
+    )
 
 
 def _agreement(programs: _Programs, at_once: Any, steps: int) -> dict[str, float]:
@@ -142,12 +177,19 @@ def _agreement(programs: _Programs, at_once: Any, steps: int) -> dict[str, float
         "largest_parameter_difference": equivalence.largest_difference(
             programs.over.fetch(state.params), [single.params for single, _ in singles]
         ),
-        "largest_loss_difference": equivalence.largest_difference(losses, np.stack([each["loss"][:steps] for _, each in singles])),
+        "largest_loss_difference": equivalence.largest_difference(
+            losses, np.stack([each["loss"][:steps] for _, each in singles])
+        ),
     }
 
 
 def _accuracies(
-    programs: _Programs, setup: TrainingSetup, state: Any, found: list[Member], labels: np.ndarray, batch_size: int
+    programs: _Programs,
+    setup: TrainingSetup,
+    state: Any,
+    found: list[Member],
+    labels: np.ndarray,
+    batch_size: int,
 ) -> tuple[list[float], float]:
     """Of each member on what it was not trained on, and of the mean of their probabilities (for what they share)."""
     rows = np.stack([member.held_out for member in found])
@@ -156,18 +198,31 @@ def _accuracies(
 
     def probabilities(state, data, rows):
         logits = setup.step.evaluation.outputs(state, data["image"][rows])
-        return jax.nn.softmax(training.class_logits(logits[0] if isinstance(logits, tuple) else logits))
+        return jax.nn.softmax(
+            training.class_logits(logits[0] if isinstance(logits, tuple) else logits)
+        )
 
     program = programs.over.compile(probabilities, (0, _OWN, 0))
     batches = np.split(filled_up, filled_up.shape[1] // batch_size, axis=1)
-    parts = [np.asarray(program(state, programs.data, programs.over.place_data(batch, 0))) for batch in batches]
+    parts = [
+        np.asarray(program(state, programs.data, programs.over.place_data(batch, 0)))
+        for batch in batches
+    ]
     said = np.concatenate(parts, axis=1)[:, : rows.shape[1]]
     right = np.mean(np.argmax(said, axis=-1) == labels[rows], axis=1)
-    return right.tolist(), float(np.mean(np.argmax(np.mean(said, axis=0), axis=-1) == labels[rows[0]]))
+    return right.tolist(), float(
+        np.mean(np.argmax(np.mean(said, axis=0), axis=-1) == labels[rows[0]])
+    )
 
 
-def _quality(kind: str, found: list[Member], right: list[float], ensemble: float) -> dict[str, float]:
-    metrics = {"members": len(found), "mean_accuracy": float(np.mean(right)), "accuracy_spread": float(np.std(right, ddof=1))}
+def _quality(
+    kind: str, found: list[Member], right: list[float], ensemble: float
+) -> dict[str, float]:
+    metrics = {
+        "members": len(found),
+        "mean_accuracy": float(np.mean(right)),
+        "accuracy_spread": float(np.std(right, ddof=1)),
+    }
     if kind == "seeds":
         metrics["ensemble_accuracy"] = ensemble
     if kind == "rates":
@@ -175,7 +230,9 @@ def _quality(kind: str, found: list[Member], right: list[float], ensemble: float
     return metrics
 
 
-def _facts(programs: _Programs, setup: TrainingSetup, config: RunConfig, count: int) -> dict[str, float]:
+def _facts(
+    programs: _Programs, setup: TrainingSetup, config: RunConfig, count: int
+) -> dict[str, float]:
     """Of a step of all members."""
     shape = setup.preprocessing.stored_shape
     batch = {
@@ -190,12 +247,21 @@ def _facts(programs: _Programs, setup: TrainingSetup, config: RunConfig, count: 
     }
 
 
-def _times(programs: _Programs, config: RunConfig, count: int) -> tuple[dict[str, float], dict[str, list[float]], str]:
+def _times(
+    programs: _Programs, config: RunConfig, count: int
+) -> tuple[dict[str, float], dict[str, list[float]], str]:
     """Seconds of a step of every member, both ways in turn."""
     steps = TIMED[config.preset]
-    calls = {"step_time": lambda: programs.at_once(steps), "one_by_one_time": lambda: programs.one_by_one(steps)}
-    timings: dict[str, Timing] = interleaved(calls, ROUNDS[config.preset], warm_up=WARM_UP[config.preset])
-    samples = {name: [seconds / steps for seconds in timing.samples] for name, timing in timings.items()}
+    calls = {
+        "step_time": lambda: programs.at_once(steps),
+        "one_by_one_time": lambda: programs.one_by_one(steps),
+    }
+    timings: dict[str, Timing] = interleaved(
+        calls, ROUNDS[config.preset], warm_up=WARM_UP[config.preset]
+    )
+    samples = {
+        name: [seconds / steps for seconds in timing.samples] for name, timing in timings.items()
+    }
     found = compare(samples["one_by_one_time"], samples["step_time"], paired=True)
     low, high = timings["step_time"].interval
     step_time = float(np.median(samples["step_time"]))

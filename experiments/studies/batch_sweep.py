@@ -55,8 +55,12 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     row = models.spec(config.model)
     if row.detects:
-        raise InputError(f"model {config.model!r} finds objects: the sweep is over networks that classify pictures")
-    first = math.lcm(PRESETS[config.preset].first, parallel.device_count(config.strategy, len(backend.devices)))
+        raise InputError(
+            f"model {config.model!r} finds objects: the sweep is over networks that classify pictures"
+        )
+    first = math.lcm(
+        PRESETS[config.preset].first, parallel.device_count(config.strategy, len(backend.devices))
+    )
     recipe = row.recipe
     filled = {"batch_size": first, "image_size": max(row.input_shape[:2])}
     filled |= {"optimizer": recipe.optimizer, "learning_rate": recipe.learning_rate}
@@ -64,15 +68,29 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 
 
 def _case(config: RunConfig) -> Case:
-    names = ("model", "strategy", "precision", "batch_size", "image_size", "optimizer", "learning_rate", "memory_limit", "seed")
+    names = (
+        "model",
+        "strategy",
+        "precision",
+        "batch_size",
+        "image_size",
+        "optimizer",
+        "learning_rate",
+        "memory_limit",
+        "seed",
+    )
     settings = {name: getattr(config, name) for name in names}
-    return Case(config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}"))
+    return Case(
+        config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}")
+    )
 
 
 def next_cases(cases: Sequence[Case], records: Sequence[Record]) -> list[Case]:
     """The next batch, if there is one to try; see `next_batch`."""
     config = cases[0].config
-    outcomes = {case.config.batch_size: record.status for case, record in zip(cases, records, strict=True)}
+    outcomes = {
+        case.config.batch_size: record.status for case, record in zip(cases, records, strict=True)
+    }
     batch = next_batch(outcomes, config.batch_size, PRESETS[config.preset])
     return [] if batch is None else [_case(config.replace(batch_size=batch))]
 
@@ -94,8 +112,17 @@ def next_batch(outcomes: Mapping[int, str], first: int, preset: Preset) -> int |
     """
     if set(outcomes.values()) - {"ok", "predicted", "out_of_memory"}:
         return None
-    too_large = min((batch for batch, status in outcomes.items() if status == "out_of_memory"), default=None)
-    fits = max((b for b, status in outcomes.items() if status != "out_of_memory" and (not too_large or b < too_large)), default=0)
+    too_large = min(
+        (batch for batch, status in outcomes.items() if status == "out_of_memory"), default=None
+    )
+    fits = max(
+        (
+            b
+            for b, status in outcomes.items()
+            if status != "out_of_memory" and (not too_large or b < too_large)
+        ),
+        default=0,
+    )
     if too_large is None:
         return 2 * fits if fits < first * 2**preset.doublings else None
     middle = (fits + too_large) // 2 // first * first
@@ -113,7 +140,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     used, plan = step.strategy.devices, planned(step.program.executable)
     known, limited = _memory(plan, used[0], config.memory_limit)
     told = {"strategy_devices": len(used), "compiler_options": step.strategy.options}
-    if not limited and known.get("memory_planned", 0) > known["memory_limit"] - known["memory_held"]:
+    if (
+        not limited
+        and known.get("memory_planned", 0) > known["memory_limit"] - known["memory_held"]
+    ):
         message = f"not tried: {_asked(known)}"
         return CaseResult(known, provenance=told, status="out_of_memory", message=message)
     try:
@@ -124,12 +154,20 @@ def measure(case: Case, context: Context) -> CaseResult:
         message = f"{type(error).__name__}: {str(error).splitlines()[0]} ({_asked(known)})"
         return CaseResult(known, provenance=told, status="out_of_memory", message=message)
     peak, source = observed_peak(used)
-    grown = {"memory_peak": peak} if peak and peak != before else {}  # that of a larger batch before says nothing of this one
-    told |= {"noise": timing.noise.verdict, "calls_per_sample": timing.calls_per_sample, "memory_peak_source": source}
+    grown = (
+        {"memory_peak": peak} if peak and peak != before else {}
+    )  # that of a larger batch before says nothing of this one
+    told |= {
+        "noise": timing.noise.verdict,
+        "calls_per_sample": timing.calls_per_sample,
+        "memory_peak_source": source,
+    }
     return CaseResult(metrics | known | grown, {"step_time": list(timing.samples)}, provenance=told)
 
 
-def _memory(plan: MemoryPlan | None, device: jax.Device, asked: int | None) -> tuple[dict[str, float], bool]:
+def _memory(
+    plan: MemoryPlan | None, device: jax.Device, asked: int | None
+) -> tuple[dict[str, float], bool]:
     """What is known of memory before the first step, and whether a program that takes too much gets an error from the system."""
     limit, held = room(device, plan.arguments if plan else 0)
     most = min((bytes_ for bytes_ in (limit, asked) if bytes_ is not None), default=None)
@@ -138,5 +176,11 @@ def _memory(plan: MemoryPlan | None, device: jax.Device, asked: int | None) -> t
 
 
 def _asked(known: dict[str, float]) -> str:
-    words = {"memory_planned": "planned", "memory_held": "held beside it", "memory_limit": "allowed in all"}
-    return ", ".join(f"{readable(name, known[name])} {said}" for name, said in words.items() if name in known)
+    words = {
+        "memory_planned": "planned",
+        "memory_held": "held beside it",
+        "memory_limit": "allowed in all",
+    }
+    return ", ".join(
+        f"{readable(name, known[name])} {said}" for name, said in words.items() if name in known
+    )

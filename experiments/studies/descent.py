@@ -16,7 +16,14 @@ from experiments.measure.timing import compiled, timed
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
-COLUMNS = ("step_time", "images_per_second", "steps", "training_time", "training_loss", "excess_loss")
+COLUMNS = (
+    "step_time",
+    "images_per_second",
+    "steps",
+    "training_time",
+    "training_loss",
+    "excess_loss",
+)
 EXAMPLES, MINI_BATCH, RATE = 569, 32, 0.5
 EPOCHS = {"quick": 40, "full": 400}
 START = (-1.0, 3.0)  # far from the least cost, so that there is a way to go
@@ -32,14 +39,23 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     mini = config.batch_size or MINI_BATCH
     if mini > EXAMPLES:
-        raise InputError(f"--batch-size={mini}: descent has {EXAMPLES} examples; choose a mini-batch of at most that many")
+        raise InputError(
+            f"--batch-size={mini}: descent has {EXAMPLES} examples; choose a mini-batch of at most that many"
+        )
     config = config.with_defaults({"learning_rate": RATE, "epochs": EPOCHS[config.preset]})
-    return [_case(config, way, size) for way, size in {"full batch": EXAMPLES, "mini-batch": mini, "single sample": 1}.items()]
+    return [
+        _case(config, way, size)
+        for way, size in {"full batch": EXAMPLES, "mini-batch": mini, "single sample": 1}.items()
+    ]
 
 
 def _case(config: RunConfig, way: str, batch_size: int) -> Case:
     settings = {"model": way, "dataset": "breast_cancer", "batch_size": batch_size}
-    settings |= {"learning_rate": config.learning_rate, "epochs": config.epochs, "seed": config.seed}
+    settings |= {
+        "learning_rate": config.learning_rate,
+        "epochs": config.epochs,
+        "seed": config.seed,
+    }
     return Case(config.replace(batch_size=batch_size), settings, ("logistic", "breast_cancer", way))
 
 
@@ -48,7 +64,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     config, device = case.config, context.backend.devices[0]
     x, y = examples()
     rows = order(len(x), config.batch_size, config.epochs, config.seed)
-    operands = jax.device_put((x, y, rows, np.float32(START), np.float32(config.learning_rate)), device)
+    operands = jax.device_put(
+        (x, y, rows, np.float32(START), np.float32(config.learning_rate)), device
+    )
     program = compiled(descend, *operands)
     timing = timed(program.call, budget=0.5)
     path, steps = np.asarray(program.call()), len(rows)
@@ -69,7 +87,9 @@ def measure(case: Case, context: Context) -> CaseResult:
             "steps": steps,
             "epochs": config.epochs,
         },
-        samples={"step_time": [sample / steps for sample in timing.samples]} | _path(path, heights) | contours(x, y),
+        samples={"step_time": [sample / steps for sample in timing.samples]}
+        | _path(path, heights)
+        | contours(x, y),
         provenance={"noise": timing.noise.verdict, "least_loss": least, "strategy_devices": 1},
     )
 
@@ -91,7 +111,10 @@ def order(examples: int, batch_size: int, epochs: int, seed: int) -> np.ndarray:
     (6, 2)
     """
     rng, steps = np.random.default_rng(seed), examples // batch_size
-    epoch = [rng.permutation(examples)[: steps * batch_size].reshape(steps, batch_size) for _ in range(epochs)]
+    epoch = [
+        rng.permutation(examples)[: steps * batch_size].reshape(steps, batch_size)
+        for _ in range(epochs)
+    ]
     return np.concatenate(epoch).astype(np.int32)
 
 
@@ -104,7 +127,9 @@ def cost(parameters: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
 costs = jax.vmap(cost, (0, None, None))
 
 
-def descend(x: jax.Array, y: jax.Array, rows: jax.Array, start: jax.Array, rate: jax.Array) -> jax.Array:
+def descend(
+    x: jax.Array, y: jax.Array, rows: jax.Array, start: jax.Array, rate: jax.Array
+) -> jax.Array:
     """Gradient descent, a step for each line of rows; returns all points, the start first, ``f32[steps + 1, 2]``."""
 
     def step(parameters: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -116,7 +141,11 @@ def descend(x: jax.Array, y: jax.Array, rows: jax.Array, start: jax.Array, rate:
 
 def least_cost(x: np.ndarray, y: np.ndarray) -> float:
     """The least that the cost can be, in nat, by Newton's method in float64."""
-    design, labels, parameters = np.stack([x, np.ones_like(x)], 1).astype(np.float64), y.astype(np.float64), np.zeros(2)
+    design, labels, parameters = (
+        np.stack([x, np.ones_like(x)], 1).astype(np.float64),
+        y.astype(np.float64),
+        np.zeros(2),
+    )
     for _ in range(25):
         share = 1 / (1 + np.exp(-design @ parameters))
         curvature = design.T @ (design * (share * (1 - share))[:, None])
@@ -130,11 +159,20 @@ def contours(x: np.ndarray, y: np.ndarray) -> dict[str, list[float]]:
     weights, biases = (np.linspace(*span, SIDE, dtype=np.float32) for span in (WEIGHTS, BIASES))
     points = np.stack(np.meshgrid(weights, biases), -1).reshape(-1, 2)
     heights = np.asarray(jax.jit(costs)(points, x, y))
-    return {"grid_weight": weights.tolist(), "grid_bias": biases.tolist(), "grid_cost": heights.tolist()}
+    return {
+        "grid_weight": weights.tolist(),
+        "grid_bias": biases.tolist(),
+        "grid_cost": heights.tolist(),
+    }
 
 
 def _path(path: np.ndarray, heights: np.ndarray) -> dict[str, list[float]]:
     """At most `POINTS` of its points, evenly spread, the first and the last among them, and the steps they came after."""
     kept = np.unique(np.linspace(0, len(path) - 1, POINTS).round().astype(int))
-    columns = {"path_step": kept, "path_weight": path[kept, 0], "path_bias": path[kept, 1], "path_cost": heights[kept]}
+    columns = {
+        "path_step": kept,
+        "path_weight": path[kept, 0],
+        "path_bias": path[kept, 1],
+        "path_cost": heights[kept],
+    }
     return {name: column.tolist() for name, column in columns.items()}

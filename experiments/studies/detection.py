@@ -27,7 +27,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One; the defaults are four pictures of 128×128 and 300 steps of Adam."""
     if not models.spec(config.model).detects:
         known = [name for name, row in models.MODELS.items() if row.detects]
-        raise InputError(f"model {config.model!r} does not find objects; --study=detection needs --model={', '.join(known)}")
+        raise InputError(
+            f"model {config.model!r} does not find objects; --study=detection needs --model={', '.join(known)}"
+        )
     defaults = {
         "batch_size": 4, "epochs": 300, "image_size": 128, "optimizer": "adam", "learning_rate": 2e-4, "schedule": "cosine",
         "weight_decay": 0.0, "moving_average": 0.0, "normalise": "unit",
@@ -44,10 +46,21 @@ def measure(case: Case, context: Context) -> CaseResult:
     began, config = time.perf_counter(), case.config
     classes = tuple(detection.SHAPES)
     preprocessing = Preprocessing(config.image_size, config.image_size, 3, classes)
-    batch = detection.synthetic_pictures(config.batch_size, config.image_size, len(classes), config.seed)
-    model = models.build(config.model, num_classes=len(classes), input_shape=preprocessing.network_shape, seed=config.seed)
+    batch = detection.synthetic_pictures(
+        config.batch_size, config.image_size, len(classes), config.seed
+    )
+    model = models.build(
+        config.model,
+        num_classes=len(classes),
+        input_shape=preprocessing.network_shape,
+        seed=config.seed,
+    )
     optimizer = training.optimizer(
-        config.optimizer, config.learning_rate, config.schedule, steps=config.epochs, steps_per_epoch=1
+        config.optimizer,
+        config.learning_rate,
+        config.schedule,
+        steps=config.epochs,
+        steps_per_epoch=1,
     )
     state, step = training.create(
         model, optimizer, seed=config.seed, precision=config.precision, preprocess=preprocessing.make_preprocess(), objective=detection.region_objective,
@@ -57,7 +70,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     flops = model_flops(step, state, batch)
     state, losses, times = _train(strategy, step, state, batch, config.epochs, context)
     found = _found(step, state, batch)
-    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": preprocessing.to_json()})
+    checkpoints = training.Checkpoints(
+        context.scratch, config.case_settings() | {"inputs": preprocessing.to_json()}
+    )
     checkpoints.delete()
     checkpoints.save(state, None, training.History())
     checkpoints.close()
@@ -78,13 +93,21 @@ def measure(case: Case, context: Context) -> CaseResult:
             "steps": len(losses),
         },
         samples={"training_loss": losses, "step_time": times},
-        provenance={"strategy_devices": len(strategy.devices), "compiler_options": strategy.options, "classes": list(classes)},
+        provenance={
+            "strategy_devices": len(strategy.devices),
+            "compiler_options": strategy.options,
+            "classes": list(classes),
+        },
     )
 
 
 def _train(strategy, step, state, batch, steps: int, context: Context):
     """The state, on the host, and the loss and the seconds of every step, the first one's compilation included."""
-    placed, state, compiled = strategy.place_batch(batch), strategy.place(state), strategy.compile(step)
+    placed, state, compiled = (
+        strategy.place_batch(batch),
+        strategy.place(state),
+        strategy.compile(step),
+    )
     losses, times = [], []
     for number in range(1, steps + 1):
         start = time.perf_counter()
@@ -92,15 +115,24 @@ def _train(strategy, step, state, batch, steps: int, context: Context):
         losses.append(training.means(jax.device_get(metrics))["loss"])
         times.append(time.perf_counter() - start)
         if not np.isfinite(losses[-1]):
-            raise training.NonFiniteLossError(f"the loss became {losses[-1]} at step {number}", training.History())
+            raise training.NonFiniteLossError(
+                f"the loss became {losses[-1]} at step {number}", training.History()
+            )
         if number % STEPS_BETWEEN_LINES == 0 or number == steps:
-            context.console.print(f"step {number:>4}/{steps}  loss {losses[-1]:.4f}  {sum(times):.1f} s", highlight=False)
+            context.console.print(
+                f"step {number:>4}/{steps}  loss {losses[-1]:.4f}  {sum(times):.1f} s",
+                highlight=False,
+            )
     return strategy.fetch(state), losses, times
 
 
-def _found(step: training.TrainStep, state: training.TrainState, batch) -> list[detection.Detections]:
+def _found(
+    step: training.TrainStep, state: training.TrainState, batch
+) -> list[detection.Detections]:
     """What is found in each picture."""
-    evaluate = jax.jit(lambda state, images: detection.detect(step.evaluation.outputs(state, images)))
+    evaluate = jax.jit(
+        lambda state, images: detection.detect(step.evaluation.outputs(state, images))
+    )
     found = jax.device_get(evaluate(state, batch["image"]))
     return [found.picture(row) for row in range(len(batch["image"]))]
 
@@ -112,7 +144,9 @@ def _scores(found: list[detection.Detections], batch) -> dict[str, float]:
         detected += len(picture.boxes)
         for box, label in zip(boxes[labels >= 0], labels[labels >= 0], strict=True):
             same = picture.boxes[picture.classes == label]
-            overlap = float(np.max(detection.iou(box[None], same), initial=0.0)) if len(same) else 0.0
+            overlap = (
+                float(np.max(detection.iou(box[None], same), initial=0.0)) if len(same) else 0.0
+            )
             overlaps.append(overlap)
             hits += overlap > 0.5
     return {
@@ -122,7 +156,9 @@ def _scores(found: list[detection.Detections], batch) -> dict[str, float]:
     }
 
 
-def _save_pictures(path: epath.Path, batch, found: list[detection.Detections], classes: tuple[str, ...]) -> epath.Path:
+def _save_pictures(
+    path: epath.Path, batch, found: list[detection.Detections], classes: tuple[str, ...]
+) -> epath.Path:
     """The pictures side by side, enlarged, with what was found in them."""
     side = 4 * batch["image"].shape[1]
     sheet = Image.new("RGB", (side * len(found), side))

@@ -25,8 +25,13 @@ def measure(case: Case, context: Context) -> CaseResult:
     `training.fit` with the resident pipeline: order, gathering, normalisation, metrics, checks and all.
     """
     config, setup = case.config, build_setup(case.config, context.backend)
-    batches = TrainBatches(fitted(setup.splits.train, setup.preprocessing.stored_shape), config.batch_size, config.seed)
-    placed = [setup.strategy.place_batch(batches[step]) for step in range(setup.fit_config.steps_per_epoch)]
+    batches = TrainBatches(
+        fitted(setup.splits.train, setup.preprocessing.stored_shape), config.batch_size, config.seed
+    )
+    placed = [
+        setup.strategy.place_batch(batches[step])
+        for step in range(setup.fit_config.steps_per_epoch)
+    ]
     step = setup.strategy.compile(setup.step)
     pipeline = pipelines.build(setup, setup.strategy.place(setup.state), name="resident")
     fit_config = training.FitConfig(1, setup.fit_config.steps_per_epoch)
@@ -39,7 +44,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     def ours(state: TrainState) -> None:
         none = {"loss": jnp.zeros(()), "correct": jnp.zeros(()), "count": jnp.ones(())}
         try:
-            jax.block_until_ready(training.fit(state, pipeline.run_steps, lambda state: none, fit_config)[0])
+            jax.block_until_ready(
+                training.fit(state, pipeline.run_steps, lambda state: none, fit_config)[0]
+            )
         except training.Interrupted as stop:
             raise KeyboardInterrupt from stop  # there is nothing here to go on from
 
@@ -54,7 +61,11 @@ def measure(case: Case, context: Context) -> CaseResult:
     medians = {name: float(np.median(values)) for name, values in times.items()}
     ratios = np.array(times["ours"]) / np.array(times["bare"])
     return CaseResult(
-        metrics={"step_time": medians["ours"], "bare_step_time": medians["bare"], "loop_over_bare": float(np.median(ratios))},
+        metrics={
+            "step_time": medians["ours"],
+            "bare_step_time": medians["bare"],
+            "loop_over_bare": float(np.median(ratios)),
+        },
         samples={"step_time": times["ours"], "bare_step_time": times["bare"]},
         provenance={
             "strategy_devices": len(setup.strategy.devices),

@@ -15,7 +15,15 @@ from jaxcnn import data
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
-COLUMNS = ("training_time", "compile_time", "cache_load_time", "total_time", "step_time", "images_per_second", "test_accuracy")
+COLUMNS = (
+    "training_time",
+    "compile_time",
+    "cache_load_time",
+    "total_time",
+    "step_time",
+    "images_per_second",
+    "test_accuracy",
+)
 NO_ACCELERATOR = (
     "there is no accelerator here; the same command on a machine with one, or --device=gpu, adds its row "
     "to these results"
@@ -33,12 +41,17 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     config = config.with_defaults({"epochs": EPOCHS, "batch_size": BATCH_SIZE, "augment": "none"})
     (here,) = train.cases(config, backend)
     both = config.device == "auto" and backend.platform != "cpu"
-    return [_on(backend.platform, config.device, here), *([_on("cpu", "cpu", here)] if both else [])]
+    return [
+        _on(backend.platform, config.device, here),
+        *([_on("cpu", "cpu", here)] if both else []),
+    ]
 
 
 def _on(platform: str, device: str, case: Case) -> Case:
     """Where it runs is told by its name and its provenance; its settings are those of its peers, which it is held against."""
-    return dataclasses.replace(case, config=case.config.replace(device=device), parts=(*case.parts, platform))
+    return dataclasses.replace(
+        case, config=case.config.replace(device=device), parts=(*case.parts, platform)
+    )
 
 
 def with_mnist(config: RunConfig) -> RunConfig:

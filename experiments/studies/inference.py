@@ -29,12 +29,21 @@ from jaxcnn.backend import Backend
 from jaxcnn.parallel.options import compiler_options
 from jaxcnn.quantize import quantize, quantized_layers
 
-PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16, "int8": jnp.float32}  # of what is not in integers
+PRECISIONS = {
+    "float32": jnp.float32,
+    "bfloat16": jnp.bfloat16,
+    "int8": jnp.float32,
+}  # of what is not in integers
 BATCHES = {"quick": (1, 8, 32), "full": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)}
-MOST_NUMBERS = 2**26  # in a batch of images: 256 of 224×224×3 and all of `BATCHES` of 28×28 are below
+MOST_NUMBERS = (
+    2**26
+)  # in a batch of images: 256 of 224×224×3 and all of `BATCHES` of 28×28 are below
 EPOCHS = {"quick": 5, "full": None}  # None: as the recipe has it
 BUDGETS = {"quick": 0.3, "full": 4.0}  # seconds of sampling a case, unless `ANSWERS` need more
-ANSWERS, MOST = 100, 5000  # timed at least and at most: of fewer than 100 the 99th percentile is the longest
+ANSWERS, MOST = (
+    100,
+    5000,
+)  # timed at least and at most: of fewer than 100 the 99th percentile is the longest
 PATIENCE = 5  # budgets after which there need not be 100
 CALIBRATION = 256  # training images
 TESTED = 32  # test images at a time: one of the batches, so that its program is compiled once
@@ -50,9 +59,15 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     Raises:
       InputError: as in the study `train`.
     """
-    asked = config.replace(batch_size=None, strategy="jit", precision="float32").with_defaults({"epochs": EPOCHS[config.preset]})
+    asked = config.replace(batch_size=None, strategy="jit", precision="float32").with_defaults(
+        {"epochs": EPOCHS[config.preset]}
+    )
     (training,) = train.cases(asked, first_device(backend))
-    filled = training.config.replace(image_size=config.image_size) if config.init_from else training.config
+    filled = (
+        training.config.replace(image_size=config.image_size)
+        if config.init_from
+        else training.config
+    )
     told = {"model": config.model, "dataset": config.dataset}
     told |= {"init_from": config.init_from} if config.init_from else {"training": training.settings}
     batches = (config.batch_size,) if config.batch_size else _batches(config)
@@ -103,7 +118,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     placed = jax.device_put(images, device)
     program = _compiled(answering.predict, answering.state, placed)
     budget = BUDGETS[config.preset]
-    samples = latencies(lambda: np.asarray(program.executable(answering.state, jax.device_put(images, device))), budget)
+    samples = latencies(
+        lambda: np.asarray(program.executable(answering.state, jax.device_put(images, device))),
+        budget,
+    )
     timing = timed(program.call, budget=budget / 2)
     whole = answering_in("float32", config, one)
     metrics = percentiles(samples) | _quality(answering, whole) | _work(answering, placed, program)
@@ -170,8 +188,13 @@ def answering_in(precision: str, config: RunConfig, backend: Backend) -> Answeri
     model = network.model
     model.eval()
     if precision == "int8":
-        rows = np.linspace(0, len(network.train) - 1, min(CALIBRATION, len(network.train))).astype(int)
-        model = quantize(model, preprocess(jnp.asarray(as_stored(network.train, rows, network.preprocessing)[0]), None))
+        rows = np.linspace(0, len(network.train) - 1, min(CALIBRATION, len(network.train))).astype(
+            int
+        )
+        model = quantize(
+            model,
+            preprocess(jnp.asarray(as_stored(network.train, rows, network.preprocessing)[0]), None),
+        )
     graph, params, rest = nnx.split(model, nnx.Param, ...)
     params = jax.tree.map(lambda weights: weights.astype(dtype), nnx.to_pure_dict(params))
     state = jax.device_put((params, nnx.to_pure_dict(rest)), backend.devices[0])
@@ -186,13 +209,22 @@ def answering_in(precision: str, config: RunConfig, backend: Backend) -> Answeri
 
 
 def _compiled(predict: Callable[[Any, Array], Array], state: Any, images: Array) -> Compiled:
-    return compiled(predict, state, images, compiler_options=compiler_options(next(iter(images.devices())).platform))
+    return compiled(
+        predict,
+        state,
+        images,
+        compiler_options=compiler_options(next(iter(images.devices())).platform),
+    )
 
 
-def _tested(predict: Callable[[Any, Array], Array], state: Any, network: TrainedModel, device: jax.Device) -> float:
+def _tested(
+    predict: Callable[[Any, Array], Array], state: Any, network: TrainedModel, device: jax.Device
+) -> float:
     """Share of right answers; the last batch is filled up with the last image, so that one program does."""
     right, count = 0, len(network.test)
-    blank = jax.device_put(np.zeros((TESTED, *network.preprocessing.stored_shape), np.uint8), device)
+    blank = jax.device_put(
+        np.zeros((TESTED, *network.preprocessing.stored_shape), np.uint8), device
+    )
     program = _compiled(predict, state, blank).executable
     for start in range(0, count, TESTED):
         rows = np.minimum(np.arange(start, start + TESTED), count - 1)
@@ -210,7 +242,11 @@ def _bytes(model: nnx.Module, params: Any) -> int:
 
 def _quality(answering: Answering, whole: Answering) -> dict[str, float]:
     lost = whole.accuracy - answering.accuracy
-    return {"test_accuracy": answering.accuracy, "accuracy_loss": lost, "model_bytes": answering.size}
+    return {
+        "test_accuracy": answering.accuracy,
+        "accuracy_loss": lost,
+        "model_bytes": answering.size,
+    }
 
 
 def _work(answering: Answering, images: Array, program: Compiled) -> dict[str, float]:

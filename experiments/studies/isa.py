@@ -24,13 +24,31 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
 
-COLUMNS = ("step_time", "loop_step_time", "images_per_second", "flops_per_second", "compile_time", "training_loss")
-SETS = {"SSE4_2": {"sse4_2"}, "AVX": {"avx"}, "AVX2": {"avx2", "fma"}, "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}
+COLUMNS = (
+    "step_time",
+    "loop_step_time",
+    "images_per_second",
+    "flops_per_second",
+    "compile_time",
+    "training_loss",
+)
+SETS = {
+    "SSE4_2": {"sse4_2"},
+    "AVX": {"avx"},
+    "AVX2": {"avx2", "fma"},
+    "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+}
 WIDE = "AVX512, 512 bits"  # XLA keeps to vectors of 256 bits unless told otherwise
 FLAGS = {name: f"--xla_cpu_max_isa={name}" for name in SETS} | {
     WIDE: "--xla_cpu_max_isa=AVX512 --xla_cpu_prefer_vector_width=512"
 }
-KERNELS = {"SSE4_2": "any", "AVX": "any", "AVX2": "avx2", "AVX512": "avx512", WIDE: "avx512"}  # of `jaxcnn.ops.native`
+KERNELS = {
+    "SSE4_2": "any",
+    "AVX": "any",
+    "AVX2": "avx2",
+    "AVX512": "avx512",
+    WIDE: "avx512",
+}  # of `jaxcnn.ops.native`
 BUDGETS = {"quick": 0.5, "full": 3.0}  # seconds of sampling a step
 QUICK_MODEL = "logistic"  # unless another one is asked for: each process compiles anew, and a CNN takes it long
 STEPS = 20  # whose losses are compared
@@ -48,21 +66,39 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: not a CPU, or not one of this kind.
     """
     if backend.platform != "cpu":
-        raise InputError(f"study 'isa' limits the code of XLA:CPU, and this is a {backend.platform}: give --device=cpu")
+        raise InputError(
+            f"study 'isa' limits the code of XLA:CPU, and this is a {backend.platform}: give --device=cpu"
+        )
     found = available(_cpu_flags())
     if not found:
-        raise InputError("study 'isa' limits x86 instruction sets, and this processor shows none in /proc/cpuinfo")
+        raise InputError(
+            "study 'isa' limits x86 instruction sets, and this processor shows none in /proc/cpuinfo"
+        )
     wide = [WIDE] if config.preset == "full" and "AVX512" in found else []
     given = config.preset == "full" or config.model != RunConfig.model
     config = config if given else config.replace(model=QUICK_MODEL)
     row = models.spec(config.model)
-    defaults = {"batch_size": 64, "image_size": max(row.input_shape[:2]), "optimizer": "adam", "learning_rate": 1e-3}
+    defaults = {
+        "batch_size": 64,
+        "image_size": max(row.input_shape[:2]),
+        "optimizer": "adam",
+        "learning_rate": 1e-3,
+    }
     config = with_strategy(config.with_defaults(defaults).replace(strategy="jit"), backend)
     return [_case(config, name) for name in (*found, *wide)]
 
 
 def _case(config: RunConfig, name: str) -> Case:
-    kept = ("model", "precision", "strategy", "batch_size", "image_size", "optimizer", "learning_rate", "seed")
+    kept = (
+        "model",
+        "precision",
+        "strategy",
+        "batch_size",
+        "image_size",
+        "optimizer",
+        "learning_rate",
+        "seed",
+    )
     settings = {"instruction_set": name} | {option: getattr(config, option) for option in kept}
     return Case(config, settings, (config.model, name, config.precision, f"b{config.batch_size}"))
 
@@ -81,7 +117,9 @@ def _cpu_flags() -> set[str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux
         return set()
-    return set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), []))
+    return set(
+        next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -101,10 +139,19 @@ def _timed(case: Case, context: Context) -> CaseResult:
     losses = [float(step()["loss"]) / step.batch_size for _ in range(STEPS)]
     metrics, timing = synthetic_step.time_step(step, budget=budget)
     loop_losses, loop = _timed_loop(context.backend.devices[0], budget, case.config.seed)
-    libraries = len(re.findall(rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", step.program.executable.as_text()))
+    libraries = len(
+        re.findall(
+            rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", step.program.executable.as_text()
+        )
+    )
     return CaseResult(
         metrics | {"training_loss": losses[-1], "loop_step_time": loop.median, "steps": STEPS},
-        {"step_time": list(timing.samples), "loop_step_time": list(loop.samples), "loss": losses, "loop_loss": loop_losses},
+        {
+            "step_time": list(timing.samples),
+            "loop_step_time": list(loop.samples),
+            "loss": losses,
+            "loop_loss": loop_losses,
+        },
         provenance={
             "xla_flags": os.environ["XLA_FLAGS"],
             "library_operations": libraries,
@@ -118,7 +165,10 @@ def _timed(case: Case, context: Context) -> CaseResult:
 def _timed_loop(device: jax.Device, budget: float, seed: int):
     """Losses of the step without products, and its timing."""
     rng = np.random.default_rng(seed)
-    draw = (rng.normal(size=shape).astype(np.float32) for shape in [(LAYERS, 2, PIXELS), (ROWS, PIXELS), (ROWS, PIXELS)])
+    draw = (
+        rng.normal(size=shape).astype(np.float32)
+        for shape in [(LAYERS, 2, PIXELS), (ROWS, PIXELS), (ROWS, PIXELS)]
+    )
     parameters, x, y = jax.device_put(tuple(draw), device)
     program = compiled(loop_step, parameters, x, y)
     losses = []

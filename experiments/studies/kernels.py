@@ -20,7 +20,10 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
 from jaxcnn.parallel.options import compiler_options
 
-BUDGETS = {"quick": 0.15, "full": 0.5}  # seconds of sampling a kernel; compiling and warming up come on top
+BUDGETS = {
+    "quick": 0.15,
+    "full": 0.5,
+}  # seconds of sampling a kernel; compiling and warming up come on top
 ROUNDS = 7  # of the break-even, at each size
 COLUMNS = (
     "call_time", "flops_per_second", "bytes_per_second", "roofline_share", "mfu", "mfu_measured_peak", "flops_per_dollar",
@@ -35,13 +38,19 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: an unknown preset or precision.
     """
     require_known("precision", config.precision, training.PRECISIONS)
-    return [_case(kernel, config) for kernel in microbenchmarks.cases(config.preset, backend.platform)]
+    return [
+        _case(kernel, config) for kernel in microbenchmarks.cases(config.preset, backend.platform)
+    ]
 
 
 def _case(kernel: Kernel, config: RunConfig) -> Case:
     settings = {"kernel": kernel.name, "preset": config.preset}
     settings |= {name: getattr(kernel, name) for name in ("group", "shape", "dtype", "lowering")}
-    return Case(config.replace(precision=kernel.dtype), settings | {"product_precision": kernel.precision}, (kernel.name,))
+    return Case(
+        config.replace(precision=kernel.dtype),
+        settings | {"product_precision": kernel.precision},
+        (kernel.name,),
+    )
 
 
 def has_figures_of_merit(case: Case, backend: Backend) -> bool:
@@ -60,7 +69,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
 
 
-def measure_kernel(kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]) -> CaseResult:
+def measure_kernel(
+    kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]
+) -> CaseResult:
     """Times a kernel.
 
     Args:
@@ -74,18 +85,34 @@ def measure_kernel(kernel: Kernel, device: jax.Device, *, budget: float = BUDGET
     """
     operands = kernel.make(np.random.default_rng(0))
     found = MEASURES[kernel.how](kernel, operands, device, budget)
-    told = {"kernel": kernel.name, "group": kernel.group, "shape": kernel.shape, "dtype": kernel.dtype, "note": kernel.note}
-    told |= {"precision": kernel.precision, "precision_means": PRECISIONS[kernel.precision], "lowering": kernel.lowering}
+    told = {
+        "kernel": kernel.name,
+        "group": kernel.group,
+        "shape": kernel.shape,
+        "dtype": kernel.dtype,
+        "note": kernel.note,
+    }
+    told |= {
+        "precision": kernel.precision,
+        "precision_means": PRECISIONS[kernel.precision],
+        "lowering": kernel.lowering,
+    }
     told |= {"interpreted": kernel.lowering == "pallas, interpreted"}
     return CaseResult(found.metrics, found.samples, provenance=told | found.provenance)
 
 
-def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
+def _call(
+    kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float
+) -> CaseResult:
     """A compiled function, its operands on the device."""
     args = jax.device_put(operands, device)
     options = compiler_options(device.platform) if kernel.lowering == "ours" else {}
     into = kernel.how == "into"
-    program = compiled_into(kernel.function, *args) if into else compiled(kernel.function, *args, compiler_options=options)
+    program = (
+        compiled_into(kernel.function, *args)
+        if into
+        else compiled(kernel.function, *args, compiler_options=options)
+    )
     timing = timed(program.call, budget=budget)
     flops = model_flops(kernel.function, *args) if kernel.flops is None else kernel.flops
     metrics = _times(timing) | _rates(timing.median, flops, bytes_once(kernel.function, *args))
@@ -94,12 +121,18 @@ def _call(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, 
     return _measured(timing, metrics, {"compiler_options": options})
 
 
-def _copy_in(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
+def _copy_in(
+    kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float
+) -> CaseResult:
     return _copied(operands[0], functools.partial(kernel.function, operands[0], device), budget)
 
 
-def _copy_out(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
-    return _copied(operands[0], functools.partial(kernel.function, jax.device_put(operands[0], device)), budget)
+def _copy_out(
+    kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float
+) -> CaseResult:
+    return _copied(
+        operands[0], functools.partial(kernel.function, jax.device_put(operands[0], device)), budget
+    )
 
 
 def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> CaseResult:
@@ -107,25 +140,38 @@ def _copied(operand: np.ndarray, call: Callable[[], Any], budget: float) -> Case
     return _measured(timing, _times(timing) | _rates(timing.median, 0, operand.nbytes), {})
 
 
-def _break_even(kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float) -> CaseResult:
+def _break_even(
+    kernel: Kernel, operands: tuple[np.ndarray, ...], device: jax.Device, budget: float
+) -> CaseResult:
     """NumPy on the host and, in turn with it, copy in, product on the device and copy out."""
     rows: list[dict[str, float]] = []
     samples: dict[str, list[float]] = {}
     for pair in zip(operands[::2], operands[1::2], strict=True):
         side = len(pair[0])
-        timings = interleaved(_sides(kernel.function, pair, device), ROUNDS, warm_up=budget / len(operands))
+        timings = interleaved(
+            _sides(kernel.function, pair, device), ROUNDS, warm_up=budget / len(operands)
+        )
         host, there = timings["host"], timings["device"]
         rows.append({"size": side, "host_time": host.median, "device_time": there.median})
-        samples |= {f"host_time_{side}": list(host.samples), f"device_time_{side}": list(there.samples)}
+        samples |= {
+            f"host_time_{side}": list(host.samples),
+            f"device_time_{side}": list(there.samples),
+        }
         rows[-1]["device_wins"] = wins(compare(there.samples, host.samples, paired=True))
     size = break_even([row["size"] for row in rows], [bool(row["device_wins"]) for row in rows])
-    told = f"the copy to the device pays from {size} rows on" if size else f"the copy never pays, up to {rows[-1]['size']} rows"
+    told = (
+        f"the copy to the device pays from {size} rows on"
+        if size
+        else f"the copy never pays, up to {rows[-1]['size']} rows"
+    )
     remarks = [f"square matrix product, NumPy against copy in, product and copy out: {told}"]
     metrics = {} if size is None else {"break_even_size": size}
     return CaseResult(metrics, samples, provenance={"break_even": rows, "remarks": remarks})
 
 
-def _sides(function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: jax.Device) -> dict[str, Callable[[], Any]]:
+def _sides(
+    function: Callable[..., Any], pair: tuple[np.ndarray, ...], device: jax.Device
+) -> dict[str, Callable[[], Any]]:
     program = compiled(function, *jax.device_put(pair, device)).executable
 
     def on_device() -> np.ndarray:
@@ -182,5 +228,9 @@ def _error(kernel: Kernel, operands: tuple[np.ndarray, ...], result: Any) -> dic
 
 
 def _measured(timing: Timing, metrics: dict[str, float], told: dict[str, Any]) -> CaseResult:
-    noise = {"noise": timing.noise.verdict, "warm_up_samples": len(timing.warm_up), "calls_per_sample": timing.calls_per_sample}
+    noise = {
+        "noise": timing.noise.verdict,
+        "warm_up_samples": len(timing.warm_up),
+        "calls_per_sample": timing.calls_per_sample,
+    }
     return CaseResult(metrics, {"call_time": list(timing.samples)}, provenance=noise | told)

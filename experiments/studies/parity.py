@@ -48,7 +48,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 
 def _case(base: Case, products: str) -> Case:
     settings = {
-        name: value for name, value in base.settings.items() if name not in ("pipeline", "target_accuracy", "target_loss")
+        name: value
+        for name, value in base.settings.items()
+        if name not in ("pipeline", "target_accuracy", "target_loss")
     }
     settings |= {"point": f"products {products}", "product_precision": products}
     return Case(base.config, settings, (*base.parts, products), base.data)
@@ -85,11 +87,15 @@ class Nudged:
     def evaluation(self) -> training.EvalStep:
         return self.step.evaluation
 
-    def __call__(self, state: Twin, batch: Batch, sharding: training.BatchSharding = UNSHARDED) -> tuple[Twin, Metrics]:
+    def __call__(
+        self, state: Twin, batch: Batch, sharding: training.BatchSharding = UNSHARDED
+    ) -> tuple[Twin, Metrics]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), state.number), state.step)
         nudged = _moved(state.params, key, self.size)
         after, metrics = self.step(state.replace(params=nudged), batch, sharding)
-        params = jax.tree.map(lambda new, moved, old: new - (moved - old), after.params, nudged, state.params)
+        params = jax.tree.map(
+            lambda new, moved, old: new - (moved - old), after.params, nudged, state.params
+        )
         return after.replace(params=params), metrics
 
 
@@ -100,7 +106,9 @@ def _moved(params: Any, key: jax.Array, size: float) -> Any:
         jax.random.rademacher(key, leaf.shape, leaf.dtype)
         for key, leaf in zip(jax.random.split(key, len(leaves)), leaves, strict=True)
     ]
-    return structure.unflatten([leaf * (1 + size * sign) for leaf, sign in zip(leaves, signs, strict=True)])
+    return structure.unflatten(
+        [leaf * (1 + size * sign) for leaf, sign in zip(leaves, signs, strict=True)]
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -122,7 +130,11 @@ def measure(case: Case, context: Context) -> CaseResult:
         "projection": end.projections, "twin_projection": [value for _, sketched in twins for value in sketched.projections],
         "start_norm": start.norms, "start_projection": start.projections,
     }  # fmt: skip
-    told = {"strategy_devices": len(setup.strategy.devices), "compiler_options": setup.strategy.options, "leaves": end.names}
+    told = {
+        "strategy_devices": len(setup.strategy.devices),
+        "compiler_options": setup.strategy.options,
+        "leaves": end.names,
+    }
     told |= {"precision": products, "projections": PROJECTIONS, "twins": TWINS, "remarks": [ALONE]}
     return CaseResult(metrics, samples, run.epochs, provenance=told)
 
@@ -130,7 +142,9 @@ def measure(case: Case, context: Context) -> CaseResult:
 def _twins(setup: TrainingSetup, size: float) -> Iterator[loss_curve.LossCurve]:
     """One after the other; a stream of batches serves one run alone, so there each has its pipeline."""
     nudged, pipeline = dataclasses.replace(setup, step=Nudged(setup.step, size)), None
-    fields = {field.name: getattr(setup.state, field.name) for field in dataclasses.fields(setup.state)}
+    fields = {
+        field.name: getattr(setup.state, field.name) for field in dataclasses.fields(setup.state)
+    }
     for number in range(TWINS):
         state = Twin(**fields, number=jnp.int32(number))
         if pipeline is None or pipeline.name == "streamed":
@@ -165,10 +179,15 @@ def sketch(params: Any) -> Sketch:
     [5.0]
     """
     named = {
-        jax.tree_util.keystr(path): np.float64(leaf).ravel() for path, leaf in jax.tree.leaves_with_path(jax.device_get(params))
+        jax.tree_util.keystr(path): np.float64(leaf).ravel()
+        for path, leaf in jax.tree.leaves_with_path(jax.device_get(params))
     }
     signs = np.random.RandomState(0)  # its stream is promised never to change, unlike default_rng's
     projections = [
-        float(leaf @ (2.0 * signs.randint(0, 2, leaf.size) - 1)) for leaf in named.values() for _ in range(PROJECTIONS)
+        float(leaf @ (2.0 * signs.randint(0, 2, leaf.size) - 1))
+        for leaf in named.values()
+        for _ in range(PROJECTIONS)
     ]
-    return Sketch(list(named), [float(np.linalg.norm(leaf)) for leaf in named.values()], projections)
+    return Sketch(
+        list(named), [float(np.linalg.norm(leaf)) for leaf in named.values()], projections
+    )

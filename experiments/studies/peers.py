@@ -51,7 +51,9 @@ CASES: tuple[tuple[str, int, int | None], ...] = (
     ("darknet19", 8, 128),
 )
 QUICK = CASES[:1]
-QUICK_PEERS = tuple(peer for peer in PEERS if "compiled" not in peer)  # torch.compile takes a minute
+QUICK_PEERS = tuple(
+    peer for peer in PEERS if "compiled" not in peer
+)  # torch.compile takes a minute
 ROUNDS = {"quick": 7, "full": 11}
 SAMPLE = {"quick": 0.1, "full": 0.3}  # seconds
 RATE = 1e-3
@@ -66,7 +68,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: not a CPU, not float32, or a network or an optimiser that the peers do not have here.
     """
     if backend.platform != "cpu":
-        raise InputError(f"study 'peers' compares libraries on a CPU, and this is a {backend.platform}: give --device=cpu")
+        raise InputError(
+            f"study 'peers' compares libraries on a CPU, and this is a {backend.platform}: give --device=cpu"
+        )
     if config.precision != "float32":
         raise InputError(f"study 'peers' compares in float32, got --precision={config.precision}")
     listed = CASES if config.preset == "full" else QUICK
@@ -88,10 +92,24 @@ def _case(config: RunConfig, model: str, batch: int, side: int | None) -> Case:
         "weight_decay": row.recipe.weight_decay,
     }
     config = config.replace(model=model, optimizer=wanted, strategy="jit").with_defaults(own)
-    kept = ("model", "batch_size", "image_size", "optimizer", "learning_rate", "weight_decay", "seed")
-    peers = [peer for peer in _peers(config) if not missing(peer)]  # once more are installed it is another case
+    kept = (
+        "model",
+        "batch_size",
+        "image_size",
+        "optimizer",
+        "learning_rate",
+        "weight_decay",
+        "seed",
+    )
+    peers = [
+        peer for peer in _peers(config) if not missing(peer)
+    ]  # once more are installed it is another case
     settings = {option: getattr(config, option) for option in kept} | {"peers": peers}
-    return Case(config, settings, (model, f"{config.image_size}x{config.image_size}", f"b{config.batch_size}"))
+    return Case(
+        config,
+        settings,
+        (model, f"{config.image_size}x{config.image_size}", f"b{config.batch_size}"),
+    )
 
 
 def _peers(config: RunConfig) -> tuple[str, ...]:
@@ -105,7 +123,10 @@ def measure(case: Case, context: Context) -> CaseResult:
         file = Path(folder) / "task.pickle"
         file.write_bytes(pickle.dumps(task))
         start = partial(Worker, task=file, threads=task.threads, time_limit=case.config.time_limit)
-        context.console.print(f"{case.config.model}: the first step, with nothing compiled before and again", highlight=False)
+        context.console.print(
+            f"{case.config.model}: the first step, with nothing compiled before and again",
+            highlight=False,
+        )
         first = _first_steps(start, folder)
         with _started(start, case.settings["peers"]) as workers:
             return _compared(case, context, workers, first, _remarks(case.config))
@@ -164,11 +185,17 @@ def _started(start: Callable[..., Worker], peers: Sequence[str]) -> Iterator[lis
 def _remarks(config: RunConfig) -> list[str]:
     absent = sorted({package for peer in _peers(config) for package in missing(peer)})
     return (
-        [f"not installed: {', '.join(absent)}; pip install -e '.[peers]' brings what there is to compare with"] if absent else []
+        [
+            f"not installed: {', '.join(absent)}; pip install -e '.[peers]' brings what there is to compare with"
+        ]
+        if absent
+        else []
     )
 
 
-def _compared(case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]) -> CaseResult:
+def _compared(
+    case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]
+) -> CaseResult:
     """Checks that the peers agree with ours and times them in turn.
 
     The case fails if our worker fails, or if ours or half of the peers compute something else; fewer
@@ -192,7 +219,9 @@ def _compared(case: Case, context: Context, workers: list[Worker], first: dict[s
         remarks.append(_left_out(workers, worker, disagreeing[worker.peer]))
         del answers[worker.peer]
     ours = next(worker for worker in workers if worker.peer == "ours")
-    turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")] + [Turn(ours, "once")]
+    turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")] + [
+        Turn(ours, "once")
+    ]
     found = interleaved(turns, ROUNDS[case.config.preset], sample=SAMPLE[case.config.preset])
     memory = {peer: answer["memory"] for peer, answer in answers.items()}
     metrics, best = figures(found.samples, memory)

@@ -14,7 +14,12 @@ from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import models
 from jaxcnn.backend import Backend
 
-POLICIES = (("float32", "highest"), ("float32", "default"), ("bfloat16", "default"), ("float16", "default"))
+POLICIES = (
+    ("float32", "highest"),
+    ("float32", "default"),
+    ("bfloat16", "default"),
+    ("float16", "default"),
+)
 EPOCHS = 2  # of the quick preset
 COLUMNS = (
     "step_time", "images_per_second", "memory_planned", "training_loss", "test_accuracy", "product_bits", "mfu",
@@ -29,13 +34,21 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: as of `train.cases`.
     """
     config = config.with_defaults({"epochs": EPOCHS} if config.preset == "quick" else {})
-    bases = [(train.cases(config.replace(precision=precision), backend)[0], products) for precision, products in POLICIES]
+    bases = [
+        (train.cases(config.replace(precision=precision), backend)[0], products)
+        for precision, products in POLICIES
+    ]
     return [_case(base, products) for base, products in bases]
 
 
 def _case(base: Case, products: str) -> Case:
     point = f"{base.config.precision}, products {products}"
-    return Case(base.config, base.settings | {"point": point, "product_precision": products}, (*base.parts, products), base.data)
+    return Case(
+        base.config,
+        base.settings | {"point": point, "product_precision": products},
+        (*base.parts, products),
+        base.data,
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -58,17 +71,33 @@ def measure(case: Case, context: Context) -> CaseResult:
     if not context.backend.simulated:
         metrics |= _speed(setup, pipeline, config, curve.step_times)
         samples |= {"step_time": curve.step_times}
-    told = {"examples": {name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")}}
-    told |= {"strategy_devices": len(setup.strategy.devices), "compiler_options": setup.strategy.options, "precision": products}
+    told = {
+        "examples": {
+            name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")
+        }
+    }
+    told |= {
+        "strategy_devices": len(setup.strategy.devices),
+        "compiler_options": setup.strategy.options,
+        "precision": products,
+    }
     return CaseResult(metrics, samples, curve.epochs, provenance=told)
 
 
-def _speed(setup: TrainingSetup, pipeline: pipelines.Pipeline, config: RunConfig, times: list[float]) -> dict[str, float]:
+def _speed(
+    setup: TrainingSetup, pipeline: pipelines.Pipeline, config: RunConfig, times: list[float]
+) -> dict[str, float]:
     batch = {
-        "image": jax.ShapeDtypeStruct((config.batch_size, *setup.preprocessing.stored_shape), np.uint8),
+        "image": jax.ShapeDtypeStruct(
+            (config.batch_size, *setup.preprocessing.stored_shape), np.uint8
+        ),
         "label": jax.ShapeDtypeStruct((config.batch_size,), np.int32),
     }
-    plan, (low, high), step_time = planned(pipeline.program.executable), median_interval(times), float(np.median(times))
+    plan, (low, high), step_time = (
+        planned(pipeline.program.executable),
+        median_interval(times),
+        float(np.median(times)),
+    )
     return _work(setup, batch, step_time, config) | {
         "step_time": step_time,
         "step_time_low": low,
@@ -80,11 +109,19 @@ def _speed(setup: TrainingSetup, pipeline: pipelines.Pipeline, config: RunConfig
     }
 
 
-def _work(setup: TrainingSetup, batch: dict[str, jax.ShapeDtypeStruct], step_time: float, config: RunConfig) -> dict[str, float]:
+def _work(
+    setup: TrainingSetup,
+    batch: dict[str, jax.ShapeDtypeStruct],
+    step_time: float,
+    config: RunConfig,
+) -> dict[str, float]:
     """FLOPs and bytes; none in the quick preset, so that no peak is measured, which takes seconds for each precision."""
     if config.preset == "quick":
         return {}
-    flops, moved = model_flops(setup.step, setup.state, batch), bytes_once(setup.step, setup.state, batch)
+    flops, moved = (
+        model_flops(setup.step, setup.state, batch),
+        bytes_once(setup.step, setup.state, batch),
+    )
     return {"flops_per_step": flops, "flops_per_second": flops / step_time, "bytes_per_step": moved}
 
 
@@ -100,7 +137,9 @@ def product_bits(device: jax.Device) -> int:
     """
     powers = np.arange(SIDE) % FRACTION + 1
     rows = np.repeat((1 + 0.5**powers).astype(np.float32)[:, None], SIDE, axis=1)
-    product = jax.jit(lambda a, b: a @ b)(*jax.device_put((rows, np.eye(SIDE, dtype=np.float32)), device))
+    product = jax.jit(lambda a, b: a @ b)(
+        *jax.device_put((rows, np.eye(SIDE, dtype=np.float32)), device)
+    )
     return kept_bits(np.asarray(product), rows)
 
 

@@ -38,7 +38,15 @@ ESTIMATE = "an estimate: the compiler's plan of memory, and the roofline of publ
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """What the free tier of Colab lends (the quick preset), or an accelerator of every kind (the full one)."""
     selected = targets.find("colab" if config.preset == "quick" else "all")
-    return points(config, selected, [config.model], [config.strategy], [config.precision], effort="quick", largest=True)
+    return points(
+        config,
+        selected,
+        [config.model],
+        [config.strategy],
+        [config.precision],
+        effort="quick",
+        largest=True,
+    )
 
 
 def points(
@@ -69,7 +77,12 @@ def points(
         require_known("precision", precision, training.PRECISIONS)
     for strategy in strategies:
         require_known("strategy", strategy, ("auto", *parallel.STRATEGIES))
-    chosen = [(name, target, precision) for name in names for target in selected for precision in precisions]
+    chosen = [
+        (name, target, precision)
+        for name in names
+        for target in selected
+        for precision in precisions
+    ]
     return [
         _case(config, name, target, strategy, precision, effort, largest)
         for name, target, precision in chosen
@@ -93,13 +106,19 @@ def _case(
         "compiler": libraries.compiler(target) or "none",
     }  # fmt: skip
     filled = {"model": name, "strategy": strategy, "precision": precision, "batch_size": batch}
-    return Case(config.replace(**filled), settings, (name, target.name, strategy, precision, f"b{batch}", effort))
+    return Case(
+        config.replace(**filled),
+        settings,
+        (name, target.name, strategy, precision, f"b{batch}", effort),
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Asks the compiler; the status says what became of the program, as nothing is run."""
     target, settings = targets.target(case.settings["target"]), case.settings
-    spec = ProgramSpec(*(settings[name] for name in ("model", "batch_size", "strategy", "precision", "image_size")))
+    spec = ProgramSpec(
+        *(settings[name] for name in ("model", "batch_size", "strategy", "precision", "image_size"))
+    )
     with Compiler(target, time_limit=case.config.time_limit, fresh=case.config.force) as compiler:
         result = _last_word(compiler, spec, "" if settings["effort"] == "full" else LOWEST)
         limit = _largest(compiler, spec, result, settings) if settings["largest"] else None
@@ -121,12 +140,19 @@ def _last_word(compiler: Compiler, spec: ProgramSpec, level: str) -> CompileResu
     """The outcome; a refusal in the figures of the level at which it would be run, where that costs nothing."""
     absent = bool(libraries.missing(compiler.target))
     result = compiler(CompileRequest(spec, compiler.target, level, counts=True, lower=absent))
-    if level and result.required and result.available and result.required > HOPELESS * result.available:
+    if (
+        level
+        and result.required
+        and result.available
+        and result.required > HOPELESS * result.available
+    ):
         return compiler(CompileRequest(spec, compiler.target, "", counts=True))
     return result
 
 
-def _largest(compiler: Compiler, spec: ProgramSpec, result: CompileResult, settings: dict) -> Limit | None:
+def _largest(
+    compiler: Compiler, spec: ProgramSpec, result: CompileResult, settings: dict
+) -> Limit | None:
     """By the lowest level; with full effort the largest is then compiled as it would be run."""
     if result.state not in ("compiled", "out_of_memory") or compiler.target.platform == "cpu":
         return None
@@ -134,7 +160,11 @@ def _largest(compiler: Compiler, spec: ProgramSpec, result: CompileResult, setti
     def ask(batch: int, level: str = LOWEST) -> CompileResult:
         if batch == spec.batch_size and settings["effort"] == "quick":
             return result
-        return compiler(CompileRequest(ProgramSpec(**(vars(spec) | {"batch_size": batch})), compiler.target, level))
+        return compiler(
+            CompileRequest(
+                ProgramSpec(**(vars(spec) | {"batch_size": batch})), compiler.target, level
+            )
+        )
 
     unit = parallel.device_count(spec.strategy, compiler.target.devices)
     limit = search(ask, spec.batch_size, unit)
@@ -142,7 +172,9 @@ def _largest(compiler: Compiler, spec: ProgramSpec, result: CompileResult, setti
         return limit
     if fits(ask(limit.fits, "")):
         return limit
-    return search(lambda batch: ask(batch, ""), max(unit, limit.fits * 15 // 16 // unit * unit), unit)
+    return search(
+        lambda batch: ask(batch, ""), max(unit, limit.fits * 15 // 16 // unit * unit), unit
+    )
 
 
 def _bound(case: Case, result: CompileResult, spec: ProgramSpec, target: Target) -> Bound:
@@ -168,7 +200,9 @@ def _memory(result: CompileResult, limit: Limit | None) -> dict[str, float]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _provenance(target: Target, result: CompileResult, settings: dict, limit: Limit | None, compiled: int) -> dict:
+def _provenance(
+    target: Target, result: CompileResult, settings: dict, limit: Limit | None, compiled: int
+) -> dict:
     used = parallel.device_count(settings["strategy"], target.devices)
     name = target.device.kinds[0] if target.device else "CPU"
     return {
@@ -188,23 +222,36 @@ def _verdict(result: CompileResult, target: Target) -> tuple[str, str]:
         return "unsupported", f"lowered only: {libraries.missing(target)}"
     if result.state == "compiled" and not fits(result):
         planned, available = gigabytes(result.memory.total), gigabytes(result.available)
-        share = f" ({SHARE:.0%} of the GPU's, which is what JAX takes)" if target.platform == "gpu" else ""
-        return "out_of_memory", f"compiles, but does not fit: {planned} planned on a device, {available} there{share}"
+        share = (
+            f" ({SHARE:.0%} of the GPU's, which is what JAX takes)"
+            if target.platform == "gpu"
+            else ""
+        )
+        return (
+            "out_of_memory",
+            f"compiles, but does not fit: {planned} planned on a device, {available} there{share}",
+        )
     return STATUS.get(result.state, result.state), result.message
 
 
-def _against_measured(case: Case, bounds: Bound, target: Target) -> tuple[dict[str, float], list[str]]:
+def _against_measured(
+    case: Case, bounds: Bound, target: Target
+) -> tuple[dict[str, float], list[str]]:
     """The estimate that measured records allow, and how far the bound is from a record of the same case."""
     least = bounds.metrics.get("step_time_bound")
     if least is None or target.device is None:
         return {}, []
     measured, _ = load([case.config.results, PUBLISHED])
     used = parallel.device_count(case.settings["strategy"], target.devices)
-    known = calibration([r for r in measured if r.study != "preflight"], target.device, used, case.settings)
+    known = calibration(
+        [r for r in measured if r.study != "preflight"], target.device, used, case.settings
+    )
     remarks = []
     if known.measured:
         share = 1 - least / known.measured
-        remarks.append(f"measured: {known.measured:.4g} s a step; the bound of {least:.4g} s is {share:.0%} below it")
+        remarks.append(
+            f"measured: {known.measured:.4g} s a step; the bound of {least:.4g} s is {share:.0%} below it"
+        )
     if known.factor is None:
         return {}, remarks
     remarks.append(

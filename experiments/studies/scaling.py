@@ -38,8 +38,16 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
             )
     counts = device_counts(len(backend.devices))
     counts = counts if config.preset == "full" else sorted({counts[0], counts[-1]})
-    points = [(scaling, count) for count in counts for scaling in (("weak", "strong") if count > 1 else ("base",))]
-    return [_case(config.replace(strategy=name), backend, *point) for name in strategies for point in points]
+    points = [
+        (scaling, count)
+        for count in counts
+        for scaling in (("weak", "strong") if count > 1 else ("base",))
+    ]
+    return [
+        _case(config.replace(strategy=name), backend, *point)
+        for name in strategies
+        for point in points
+    ]
 
 
 def device_counts(most: int) -> list[int]:
@@ -56,7 +64,18 @@ def _case(config: RunConfig, backend: Backend, scaling: str, count: int) -> Case
     parallel.strategy(config.strategy, backend.devices[:count]).check_batch_size(config.batch_size)
     point = "1 device" if count == 1 else f"{count} devices, {scaling}"
     asked = settings(config, point) | {"scaling": scaling, "devices_used": count}
-    return Case(config, asked, (config.model, config.strategy, config.precision, scaling, f"x{count}", f"b{config.batch_size}"))
+    return Case(
+        config,
+        asked,
+        (
+            config.model,
+            config.strategy,
+            config.precision,
+            scaling,
+            f"x{count}",
+            f"b{config.batch_size}",
+        ),
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -68,8 +87,13 @@ def measure(case: Case, context: Context) -> CaseResult:
     scaling, count = case.settings["scaling"], case.settings["devices_used"]
     backend, simulated = with_devices(context.backend, count), context.backend.simulated
     found = measure_step(case.config, backend, simulated, compare=scaling != "weak" or simulated)
-    remarks = [*found.provenance["remarks"], *([ONE_DEVICE] if len(context.backend.devices) == 1 else [])]
-    share, samples, more = _communication(case.config, backend) if count > 1 and not simulated else ({}, {}, [])
+    remarks = [
+        *found.provenance["remarks"],
+        *([ONE_DEVICE] if len(context.backend.devices) == 1 else []),
+    ]
+    share, samples, more = (
+        _communication(case.config, backend) if count > 1 and not simulated else ({}, {}, [])
+    )
     return dataclasses.replace(
         found,
         metrics=found.metrics | share,
@@ -78,18 +102,32 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
 
 
-def _communication(config: RunConfig, backend: Backend) -> tuple[dict[str, float], dict[str, list[float]], list[str]]:
+def _communication(
+    config: RunConfig, backend: Backend
+) -> tuple[dict[str, float], dict[str, list[float]], list[str]]:
     """The share of a step beyond the same local work on one device alone, timed in turn.
 
     That share is sums between devices, waiting for the slowest, and handing the work to several devices. What the compiler
     hides behind computing is not in it, as it takes no time.
     """
-    local = config.replace(strategy=parallel.REFERENCE, batch_size=config.batch_size // len(backend.devices))
-    programs = {"step": synthetic_step.build(config, backend), "local": synthetic_step.build(local, with_devices(backend, 1))}
-    times = {name: list(timing.samples) for name, timing in interleaved(programs, ROUNDS[config.preset]).items()}
+    local = config.replace(
+        strategy=parallel.REFERENCE, batch_size=config.batch_size // len(backend.devices)
+    )
+    programs = {
+        "step": synthetic_step.build(config, backend),
+        "local": synthetic_step.build(local, with_devices(backend, 1)),
+    }
+    times = {
+        name: list(timing.samples)
+        for name, timing in interleaved(programs, ROUNDS[config.preset]).items()
+    }
     found = compare(times["local"], times["step"], paired=True)
     remark = (
         f"collectives: the same local work on one device alone takes {found.ratio:.3f} of the step ({found.low:.3f} to "
         f"{found.high:.3f}); the rest is sums between devices, waiting and dispatch"
     )
-    return {"communication_share": 1 - found.ratio}, {f"{name}_in_turn": values for name, values in times.items()}, [remark]
+    return (
+        {"communication_share": 1 - found.ratio},
+        {f"{name}_in_turn": values for name, values in times.items()},
+        [remark],
+    )

@@ -19,7 +19,14 @@ from experiments.workloads import nearest_neighbours
 from jaxcnn import data
 from jaxcnn.backend import Backend
 
-COLUMNS = ("test_accuracy", "training_time", "compile_time", "prediction_time", "total_time", "parameters")
+COLUMNS = (
+    "test_accuracy",
+    "training_time",
+    "compile_time",
+    "prediction_time",
+    "total_time",
+    "parameters",
+)
 NETWORKS = {
     "quick": ("logistic", "mlp:128", "lenet_like"),
     "full": ("logistic", "mlp:128", "mlp:512", "lenet5", "lenet5_rbf", "lenet_like", "mnist_cnn"),
@@ -46,13 +53,19 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     fingerprint = data.fingerprint(config.dataset, data_dir=config.data_dir)
     classics = [_classic(config, fingerprint, *row) for row in _classics(config.preset)]
     quick = {"epochs": QUICK_EPOCHS} if config.preset == "quick" else {}
-    return [*classics, *(_network(config.with_defaults(quick), backend, name) for name in NETWORKS[config.preset])]
+    return [
+        *classics,
+        *(_network(config.with_defaults(quick), backend, name) for name in NETWORKS[config.preset]),
+    ]
 
 
 def _classics(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
     """Name, library, parameters."""
     return [
-        *((f"knn_{k}", "scikit-learn", PUBLISHED | {"n_neighbors": k, "test_images": AT_MOST}) for k in (3, 4)),
+        *(
+            (f"knn_{k}", "scikit-learn", PUBLISHED | {"n_neighbors": k, "test_images": AT_MOST})
+            for k in (3, 4)
+        ),
         *(
             (f"knn_{k}", "jax", {"p": 4, "weights": "distance", "n_neighbors": k})
             for k in {"quick": (3,), "full": (3, 4)}[preset]
@@ -63,8 +76,16 @@ def _classics(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def _classic(config: RunConfig, fingerprint: str, name: str, library: str, parameters: dict[str, Any]) -> Case:
-    settings = {"model": name, "library": library, "dataset": config.dataset, "seed": config.seed, "parameters": parameters}
+def _classic(
+    config: RunConfig, fingerprint: str, name: str, library: str, parameters: dict[str, Any]
+) -> Case:
+    settings = {
+        "model": name,
+        "library": library,
+        "dataset": config.dataset,
+        "seed": config.seed,
+        "parameters": parameters,
+    }
     return Case(config, settings, (name, library, config.dataset), fingerprint)
 
 
@@ -78,7 +99,10 @@ def measure(case: Case, context: Context) -> CaseResult:
         return train.measure(case, dataclasses.replace(context, console=Console(quiet=True)))
     began, config = time.perf_counter(), case.config
     dataset = data.open_dataset(
-        config.dataset, shape=(28, 28, 1), data_dir=config.data_dir, skip_bad_images=config.skip_bad_images
+        config.dataset,
+        shape=(28, 28, 1),
+        data_dir=config.data_dir,
+        skip_bad_images=config.skip_bad_images,
     )
     shape = dataset.train.read([0])[0][0].shape
     x, y = _flat(data.as_arrays(dataset.train, shape))
@@ -94,9 +118,14 @@ def measure(case: Case, context: Context) -> CaseResult:
         "total_time": time.perf_counter() - began,
     }
     few = f"judged by {len(kept)} of the {len(dataset.test):,} test images, evenly spread: each takes long"
-    remarks = [*told.pop("remarks", []), *([f"{case.settings['model']}: {few}"] if len(kept) < len(dataset.test) else [])]
+    remarks = [
+        *told.pop("remarks", []),
+        *([f"{case.settings['model']}: {few}"] if len(kept) < len(dataset.test) else []),
+    ]
     examples = {"train": len(y), "test": len(test_y)}
-    return CaseResult(metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1})
+    return CaseResult(
+        metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1}
+    )
 
 
 def _flat(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +151,11 @@ def _fit_scikit_learn(case: Case, context: Context, x: np.ndarray, y: np.ndarray
     told = {"platform": "cpu", "device_kind": "cpu", "accelerator": cpu_name(), "device_count": 1}
     unfinished = any(warning.category.__name__ == "ConvergenceWarning" for warning in caught)
     stopped = f"{case.settings['model']}: stopped after {case.settings['parameters'].get('max_iter')} rounds, not yet converged"
-    return estimator.predict, time.perf_counter() - start, told | {"remarks": [stopped] if unfinished else []}
+    return (
+        estimator.predict,
+        time.perf_counter() - start,
+        told | {"remarks": [stopped] if unfinished else []},
+    )
 
 
 def _estimator(settings: dict[str, Any]) -> Any:
@@ -139,10 +172,15 @@ def _fit_jax(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
     options = case.settings["parameters"]
     device = context.backend.devices[0]
     return (
-        lambda test: nearest_neighbours.classify(x, y, test, k=options["n_neighbors"], p=options["p"], device=device),
+        lambda test: nearest_neighbours.classify(
+            x, y, test, k=options["n_neighbors"], p=options["p"], device=device
+        ),
         0.0,
         {},
     )
 
 
-FITS: dict[str, Callable[[Case, Context, np.ndarray, np.ndarray], Fit]] = {"scikit-learn": _fit_scikit_learn, "jax": _fit_jax}
+FITS: dict[str, Callable[[Case, Context, np.ndarray, np.ndarray], Fit]] = {
+    "scikit-learn": _fit_scikit_learn,
+    "jax": _fit_jax,
+}

@@ -15,7 +15,9 @@ COLUMNS = (
     "largest_parameter_difference",
 )  # fmt: skip
 BATCH, BUDGET = {"quick": 64, "full": 256}, {"quick": 1.0, "full": 5.0}
-NO_SPEEDS = "the devices are simulated on one processor: this shows that the results agree, and no speeds"
+NO_SPEEDS = (
+    "the devices are simulated on one processor: this shows that the results agree, and no speeds"
+)
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
@@ -39,7 +41,12 @@ def filled(config: RunConfig) -> RunConfig:
       InputError: an unknown model, optimiser or precision.
     """
     side = max(models.spec(config.model).input_shape[:2])
-    defaults = {"image_size": side, "batch_size": BATCH[config.preset], "optimizer": "momentum", "learning_rate": 0.01}
+    defaults = {
+        "image_size": side,
+        "batch_size": BATCH[config.preset],
+        "optimizer": "momentum",
+        "learning_rate": 0.01,
+    }
     config = config.with_defaults(defaults)
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
     require_known("precision", config.precision, training.PRECISIONS)
@@ -48,7 +55,16 @@ def filled(config: RunConfig) -> RunConfig:
 
 def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
     """What makes a case of a step on made-up images: the point of the study, and what `steps.build` reads."""
-    names = ("model", "strategy", "precision", "batch_size", "image_size", "optimizer", "learning_rate", "seed")
+    names = (
+        "model",
+        "strategy",
+        "precision",
+        "batch_size",
+        "image_size",
+        "optimizer",
+        "learning_rate",
+        "seed",
+    )
     return {"point": point} | {name: getattr(config, name) for name in names}
 
 
@@ -66,7 +82,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
 
 
-def measure_step(config: RunConfig, backend: Backend, simulated: bool, *, compare: bool) -> CaseResult:
+def measure_step(
+    config: RunConfig, backend: Backend, simulated: bool, *, compare: bool
+) -> CaseResult:
     """A strategy's step on these devices.
 
     Args:
@@ -86,8 +104,16 @@ def measure_step(config: RunConfig, backend: Backend, simulated: bool, *, compar
         timed, timing = synthetic_step.time_step(step, budget=BUDGET[config.preset])
         metrics, samples = metrics | timed, {"step_time": list(timing.samples)}
         noise = timing.noise.verdict.removeprefix("steady")
-    remarks = [*equivalence.remark(metrics), *([NO_SPEEDS] if simulated else []), *([f"step times: {noise}"] if noise else [])]
-    told = {"strategy_devices": len(step.strategy.devices), "compiler_options": step.strategy.options, "remarks": remarks}
+    remarks = [
+        *equivalence.remark(metrics),
+        *([NO_SPEEDS] if simulated else []),
+        *([f"step times: {noise}"] if noise else []),
+    ]
+    told = {
+        "strategy_devices": len(step.strategy.devices),
+        "compiler_options": step.strategy.options,
+        "remarks": remarks,
+    }
     return CaseResult(metrics, samples, provenance=told)
 
 

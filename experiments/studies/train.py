@@ -40,7 +40,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     row, defaults = models.spec(config.model), data.spec(config.dataset)
     if row.detects:
-        raise InputError(f"model {config.model!r} finds objects and does not classify pictures; train it with --study=detection")
+        raise InputError(
+            f"model {config.model!r} finds objects and does not classify pictures; train it with --study=detection"
+        )
     recipe, side = row.recipe, max(row.input_shape[:2])
     for_this_data = config.dataset.removeprefix("tfds:") == recipe.dataset
     size = config.image_size or side
@@ -63,19 +65,27 @@ _OF_THE_RECIPE = (
 
 
 def _check(config: RunConfig) -> None:
-    training.optimizer(config.optimizer, config.learning_rate, config.schedule, steps=1, steps_per_epoch=1)
+    training.optimizer(
+        config.optimizer, config.learning_rate, config.schedule, steps=1, steps_per_epoch=1
+    )
     make_preprocess(config.augmentations)
     if config.resize < config.image_size:
-        raise InputError(f"--resize={config.resize} is smaller than the images of {config.image_size} that are cut out of it")
+        raise InputError(
+            f"--resize={config.resize} is smaller than the images of {config.image_size} that are cut out of it"
+        )
     if config.freeze and not config.init_from:
-        raise InputError("--freeze keeps weights that were drawn at random: say with --init-from which to start from")
+        raise InputError(
+            "--freeze keeps weights that were drawn at random: say with --init-from which to start from"
+        )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
     """One training run."""
     began, config = time.perf_counter(), case.config
     setup = build_setup(config, context.backend)
-    checkpoints = training.Checkpoints(context.scratch, config.case_settings() | {"inputs": setup.preprocessing.to_json()})
+    checkpoints = training.Checkpoints(
+        context.scratch, config.case_settings() | {"inputs": setup.preprocessing.to_json()}
+    )
     if config.force:
         checkpoints.delete()
     restored = checkpoints.restore(setup.state) or Restored(setup.state, None, History())
@@ -86,15 +96,25 @@ def measure(case: Case, context: Context) -> CaseResult:
         sampler.phase("idle")
         time.sleep(IDLE)
         sampler.phase("preparing")
-        pipeline, best, history = _train(config, context, setup, checkpoints, restored, name, sampler)
+        pipeline, best, history = _train(
+            config, context, setup, checkpoints, restored, name, sampler
+        )
         sampler.phase("testing")
         predictions = pipeline.predict(best, "test")
     total_time = time.perf_counter() - began
     checkpoints.close()
     work = _work(setup, pipeline, config.batch_size)
-    remarks = _remarks(work, history, len(setup.strategy.devices)) + sampler.problems + [sampler.words()]
-    metrics = _quality(history, predictions.means) | _speed(config, history, work) | _memory(setup, pipeline)
-    summary, wrong, problems = collect_evidence(setup.splits, setup.preprocessing, predictions)  # now that the peak of memory is known
+    remarks = (
+        _remarks(work, history, len(setup.strategy.devices)) + sampler.problems + [sampler.words()]
+    )
+    metrics = (
+        _quality(history, predictions.means)
+        | _speed(config, history, work)
+        | _memory(setup, pipeline)
+    )
+    summary, wrong, problems = collect_evidence(
+        setup.splits, setup.preprocessing, predictions
+    )  # now that the peak of memory is known
     steps = int(history.epochs[-1]["step"]) - int(restored.state.step)
     if config.profile:  # nothing is measured any more
         trace(pipeline.run_steps, best, setup.fit_config, context)
@@ -145,7 +165,9 @@ def _train(
     return pipeline, best, history
 
 
-def _announce(context: Context, config: RunConfig, setup: TrainingSetup, pipeline: str, step: int) -> None:
+def _announce(
+    context: Context, config: RunConfig, setup: TrainingSetup, pipeline: str, step: int
+) -> None:
     sizes = f"{len(setup.splits.train):,} training, {len(setup.splits.validation):,} validation, {len(setup.splits.test):,} test images"
     lines = {
         "device": str(context.backend),
@@ -183,7 +205,9 @@ def _work(setup: TrainingSetup, pipeline: pipelines.Pipeline, batch_size: int) -
     }
     found = {
         "flops_per_step": model_flops(setup.step, setup.state, batch),
-        "closed_form_flops_per_step": training_step_flops(setup.model, row, batch_size, setup.step.network.trainable),
+        "closed_form_flops_per_step": training_step_flops(
+            setup.model, row, batch_size, setup.step.network.trainable
+        ),
         "compiler_flops_per_step": compiler_counts(pipeline.program.executable).flops,
         "bytes_per_step": bytes_once(setup.step, setup.state, batch),
     }
@@ -248,7 +272,11 @@ def _memory(setup: TrainingSetup, pipeline: pipelines.Pipeline) -> dict[str, flo
 
 def _energy(sampler: Sampler, steps: int) -> dict[str, float]:
     power = sampler.power("training")
-    return {"power": power.watts, "energy_per_step": power.watts * sampler.seconds("training") / steps} if power else {}
+    return (
+        {"power": power.watts, "energy_per_step": power.watts * sampler.seconds("training") / steps}
+        if power
+        else {}
+    )
 
 
 def _samples(history: History) -> dict[str, list[float]]:
@@ -259,7 +287,9 @@ def _samples(history: History) -> dict[str, list[float]]:
     }
 
 
-def _provenance(setup: TrainingSetup, pipeline: pipelines.Pipeline, reason: str, history: History) -> dict[str, Any]:
+def _provenance(
+    setup: TrainingSetup, pipeline: pipelines.Pipeline, reason: str, history: History
+) -> dict[str, Any]:
     return {
         "strategy_devices": len(setup.strategy.devices),
         "compiler_options": setup.strategy.options,
@@ -267,7 +297,9 @@ def _provenance(setup: TrainingSetup, pipeline: pipelines.Pipeline, reason: str,
         "pipeline": pipeline.name,
         "pipeline_reason": reason,
         "classes": list(setup.dataset.classes),
-        "examples": {name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")},
+        "examples": {
+            name: len(getattr(setup.splits, name)) for name in ("train", "validation", "test")
+        },
         "notes": list(setup.dataset.notes),
         "sessions": history.sessions,
         "memory_peak_source": observed_peak(setup.strategy.devices)[1],

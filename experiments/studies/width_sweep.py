@@ -39,7 +39,11 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: as of `with_strategy`.
     """
     recipe = models.spec("mlp").recipe
-    filled = {"batch_size": recipe.batch_size, "optimizer": recipe.optimizer, "learning_rate": recipe.learning_rate}
+    filled = {
+        "batch_size": recipe.batch_size,
+        "optimizer": recipe.optimizer,
+        "learning_rate": recipe.learning_rate,
+    }
     config = with_strategy(config.with_defaults(filled), backend)
     return [_case(config.replace(model=f"mlp:{width}")) for width in WIDTHS[config.preset]]
 
@@ -47,7 +51,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 def _case(config: RunConfig) -> Case:
     names = ("model", "strategy", "precision", "batch_size", "optimizer", "learning_rate", "seed")
     settings = {name: getattr(config, name) for name in names} | {"images": IMAGES[config.preset]}
-    return Case(config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}"))
+    return Case(
+        config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}")
+    )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -56,8 +62,12 @@ def measure(case: Case, context: Context) -> CaseResult:
     shape = models.spec("mlp").input_shape
     images = synthetic_step.noise_batch(case.settings["images"], shape, 10, config.seed)
     model = models.build(config.model, input_shape=shape, seed=config.seed)
-    optimizer = training.optimizer(config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1)
-    state, step = training.create(model, optimizer, seed=config.seed, precision=config.precision, preprocess=make_preprocess())
+    optimizer = training.optimizer(
+        config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1
+    )
+    state, step = training.create(
+        model, optimizer, seed=config.seed, precision=config.precision, preprocess=make_preprocess()
+    )
     strategy = parallel.strategy(config.strategy, context.backend.devices)
     feed = ResidentFeed(len(images["label"]), config.batch_size, config.seed)
     copying = timed(lambda: strategy.place_data(images), budget=budget)
@@ -65,7 +75,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     seconds = epoch.compile(strategy.compile(training.multi_step(step, feed), resident=True))
     running = timed(epoch, budget=budget)
     batch = {name: rows[: config.batch_size] for name, rows in images.items()}
-    work = {"flops_per_step": model_flops(step, state, batch), "bytes_per_step": bytes_once(step, state, batch)}
+    work = {
+        "flops_per_step": model_flops(step, state, batch),
+        "bytes_per_step": bytes_once(step, state, batch),
+    }
     metrics = work | _times(running, feed.capacity) | {
         "images_per_second": feed.capacity * config.batch_size / running.median,
         "flops_per_second": feed.capacity * work["flops_per_step"] / running.median,
@@ -75,9 +88,21 @@ def measure(case: Case, context: Context) -> CaseResult:
         "parameters": models.count_parameters(model),
     }  # fmt: skip
     samples = {"training_time": list(running.samples), "copy_time": list(copying.samples)}
-    told = {"noise": running.noise.verdict, "copy_noise": copying.noise.verdict, "calls_per_sample": running.calls_per_sample}
-    told |= {"strategy_devices": len(strategy.devices), "compiler_options": strategy.options, "pipeline": "resident"}
-    return CaseResult(metrics, samples | {"step_time": [t / feed.capacity for t in running.samples]}, provenance=told)
+    told = {
+        "noise": running.noise.verdict,
+        "copy_noise": copying.noise.verdict,
+        "calls_per_sample": running.calls_per_sample,
+    }
+    told |= {
+        "strategy_devices": len(strategy.devices),
+        "compiler_options": strategy.options,
+        "pipeline": "resident",
+    }
+    return CaseResult(
+        metrics,
+        samples | {"step_time": [t / feed.capacity for t in running.samples]},
+        provenance=told,
+    )
 
 
 @dataclass
@@ -128,4 +153,6 @@ def _times(timing: Timing, steps: int) -> dict[str, float]:
         "step_time_low": low,
         "step_time_high": high,
     }
-    return {name: seconds / steps for name, seconds in found.items()} | {"training_time": timing.median}
+    return {name: seconds / steps for name, seconds in found.items()} | {
+        "training_time": timing.median
+    }

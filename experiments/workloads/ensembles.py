@@ -33,7 +33,9 @@ class Member:
     learning_rate: float
 
 
-def members(kind: str, count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> list[Member]:
+def members(
+    kind: str, count: int, config: RunConfig, setup: TrainingSetup, steps: int
+) -> list[Member]:
     """So many members of a kind, ``seeds``, ``folds`` or ``rates``, each trained for so many steps."""
     return KINDS[kind](count, config, setup, steps)
 
@@ -49,7 +51,14 @@ def _seeds(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> l
 def _rates(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> list[Member]:
     """A grid of learning rates, each so many times the one before."""
     return [
-        _member(config, setup, steps, f"learning rate {factor * config.learning_rate:.2g}", setup.state, factor=factor)
+        _member(
+            config,
+            setup,
+            steps,
+            f"learning rate {factor * config.learning_rate:.2g}",
+            setup.state,
+            factor=factor,
+        )
         for factor in np.geomspace(*FACTORS, count).tolist()
     ]
 
@@ -59,16 +68,26 @@ def _folds(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> l
     total = len(setup.splits.train) + len(setup.splits.validation)
     size, shuffled = total // count, np.random.default_rng(0).permutation(total).astype(np.int32)
     if not size or total - size < config.batch_size:
-        raise InputError(f"{total} training images are too few for {count} folds with batches of {config.batch_size}")
+        raise InputError(
+            f"{total} training images are too few for {count} folds with batches of {config.batch_size}"
+        )
     found = []
     for fold in range(count):
         part = slice(fold * size, (fold + 1) * size)
         rest = np.sort(np.delete(shuffled, part))
-        found.append(_member(config, setup, steps, f"fold {fold + 1}", setup.state, rest, np.sort(shuffled[part])))
+        found.append(
+            _member(
+                config, setup, steps, f"fold {fold + 1}", setup.state, rest, np.sort(shuffled[part])
+            )
+        )
     return found
 
 
-KINDS: dict[str, Callable[[int, RunConfig, TrainingSetup, int], list[Member]]] = {"seeds": _seeds, "folds": _folds, "rates": _rates}
+KINDS: dict[str, Callable[[int, RunConfig, TrainingSetup, int], list[Member]]] = {
+    "seeds": _seeds,
+    "folds": _folds,
+    "rates": _rates,
+}
 
 
 def _member(
@@ -85,7 +104,10 @@ def _member(
 ) -> Member:
     first = len(setup.splits.train)
     if trained_on is None or held_out is None:
-        trained_on, held_out = np.arange(first), np.arange(first, first + len(setup.splits.validation))
+        trained_on, held_out = (
+            np.arange(first),
+            np.arange(first, first + len(setup.splits.validation)),
+        )
     rows = table(trained_on, steps, config.batch_size, config.seed if seed is None else seed)
     state = state.replace(lr_scale=state.lr_scale * np.float32(factor))
     return Member(name, state, rows, held_out.astype(np.int32), factor * config.learning_rate)

@@ -26,7 +26,10 @@ def largest_difference(ours: Any, theirs: Any) -> float:
     0.25
     """
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    return max((_difference(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs), default=0.0)
+    return max(
+        (_difference(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs),
+        default=0.0,
+    )
 
 
 def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -38,7 +41,9 @@ def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     return furthest / float(np.max(np.abs(theirs))) if furthest and np.any(theirs) else furthest
 
 
-def against_one_device(step: synthetic_step.StepProgram, config: RunConfig, backend: Backend, count: int = STEPS) -> dict[str, float]:
+def against_one_device(
+    step: synthetic_step.StepProgram, config: RunConfig, backend: Backend, count: int = STEPS
+) -> dict[str, float]:
     """Trains a strategy's step and the reference strategy on the first device, from one state on one batch, and compares.
 
     Args:
@@ -49,7 +54,9 @@ def against_one_device(step: synthetic_step.StepProgram, config: RunConfig, back
     """
     one = dataclasses.replace(backend, devices=backend.devices[:1])
     reference = synthetic_step.build(config.replace(strategy=parallel.REFERENCE), one)
-    (losses, params), (expected, expected_params) = (_train(each, count) for each in (step, reference))
+    (losses, params), (expected, expected_params) = (
+        _train(each, count) for each in (step, reference)
+    )
     return {
         "largest_loss_difference": largest_difference(losses, expected),
         "largest_parameter_difference": largest_difference(params, expected_params),
@@ -60,7 +67,9 @@ def against_one_device(step: synthetic_step.StepProgram, config: RunConfig, back
 def _train(step: synthetic_step.StepProgram, count: int) -> tuple[list[float], Any]:
     """Mean loss of each step, and the parameters after the last."""
     taken = [step() for _ in range(count)]
-    return [float(each["loss"] / each["count"]) for each in taken], step.strategy.fetch(step.state).params
+    return [float(each["loss"] / each["count"]) for each in taken], step.strategy.fetch(
+        step.state
+    ).params
 
 
 def remark(metrics: dict[str, float]) -> list[str]:
@@ -68,5 +77,6 @@ def remark(metrics: dict[str, float]) -> list[str]:
     names = ("largest_loss_difference", "largest_parameter_difference")
     large = {name: metrics[name] for name in names if metrics.get(name, 0.0) > SAME}
     return [
-        f"{name.replace('_', ' ')} {value:.1e}: more than {SAME:g}, the tolerance for rounding" for name, value in large.items()
+        f"{name.replace('_', ' ')} {value:.1e}: more than {SAME:g}, the tolerance for rounding"
+        for name, value in large.items()
     ]

@@ -25,7 +25,9 @@ def read(file: str) -> np.ndarray:
         raise InputError(f"there is no picture {file}")
     try:
         return read_rgb(file)
-    except Exception as error:  # Pillow's plugins raise whatever they meet: OSError, ValueError, SyntaxError, …
+    except (
+        Exception
+    ) as error:  # Pillow's plugins raise whatever they meet: OSError, ValueError, SyntaxError, …
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{file} cannot be read as a picture ({reason})") from error
 
@@ -36,7 +38,9 @@ def middle(picture: np.ndarray, side: int) -> np.ndarray:
     Darknet's ``resize_min`` and ``crop_image``, with which it judges classifiers, and torchvision's ``Resize`` and
     ``CenterCrop`` do the same but for fractions of a pixel.
     """
-    return np.asarray(ImageOps.fit(Image.fromarray(picture), (side, side), Image.Resampling.BILINEAR))
+    return np.asarray(
+        ImageOps.fit(Image.fromarray(picture), (side, side), Image.Resampling.BILINEAR)
+    )
 
 
 def letterboxed(picture: np.ndarray, side: int) -> np.ndarray:
@@ -47,7 +51,9 @@ def letterboxed(picture: np.ndarray, side: int) -> np.ndarray:
     height, width = picture.shape[:2]
     left, top, wide, high = _place((width, height), side)
     square = Image.new("RGB", (side, side), (GREY, GREY, GREY))
-    square.paste(Image.fromarray(picture).resize((wide, high), Image.Resampling.BILINEAR), (left, top))
+    square.paste(
+        Image.fromarray(picture).resize((wide, high), Image.Resampling.BILINEAR), (left, top)
+    )
     return np.asarray(square)
 
 

@@ -47,7 +47,9 @@ class Saved:
         return models.spec(self.name).detects
 
 
-def open_saved(path: str, name: str | None, names_file: str | None, image_size: int | None) -> Saved:
+def open_saved(
+    path: str, name: str | None, names_file: str | None, image_size: int | None
+) -> Saved:
     """Builds the network that the weights are for, and puts them into it.
 
     Args:
@@ -67,18 +69,24 @@ def open_saved(path: str, name: str | None, names_file: str | None, image_size: 
     return _from_file(place, name or "darknet19", names_file, image_size)
 
 
-def _from_checkpoint(place: epath.Path, name: str | None, names_file: str | None, image_size: int | None) -> Saved:
+def _from_checkpoint(
+    place: epath.Path, name: str | None, names_file: str | None, image_size: int | None
+) -> Saved:
     identity = weights.identity_of(place)
     found, preprocessing = identity.get("model"), _inputs_of(place, identity)
     if not isinstance(found, str):
         raise InputError(f"the checkpoint in {place} does not say of which model it is")
     if name not in (None, found):
-        raise InputError(f"the checkpoint in {place} is of model {found!r}, not {name!r}; --model need not be given")
+        raise InputError(
+            f"the checkpoint in {place} is of model {found!r}, not {name!r}; --model need not be given"
+        )
     if image_size:
         resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
         preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
     if names_file:
-        preprocessing = dataclasses.replace(preprocessing, classes=_names(names_file, len(preprocessing.classes)))
+        preprocessing = dataclasses.replace(
+            preprocessing, classes=_names(names_file, len(preprocessing.classes))
+        )
     model = _filled(found, preprocessing, weights.weights_of(place))
     return Saved(found, model, preprocessing, identity.get("precision", "float32"), ours=True)
 
@@ -87,15 +95,21 @@ def _inputs_of(place: epath.Path, identity: dict[str, Any]) -> Preprocessing:
     try:
         return Preprocessing.from_json(identity["inputs"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the checkpoint in {place} does not say what pictures it was trained on: train it anew") from error
+        raise InputError(
+            f"the checkpoint in {place} does not say what pictures it was trained on: train it anew"
+        ) from error
 
 
-def _from_file(place: epath.Path, name: str, names_file: str | None, image_size: int | None) -> Saved:
+def _from_file(
+    place: epath.Path, name: str, names_file: str | None, image_size: int | None
+) -> Saved:
     row = models.spec(name)
     found = weights.read(place, name, nnx.eval_shape(lambda: models.build(name)))
     darknet = place.suffix == DARKNET
     count = _count(place, found, row.detects)
-    classes = _names(names_file, count, surplus=darknet) if names_file else _unnamed(count, row.detects)
+    classes = (
+        _names(names_file, count, surplus=darknet) if names_file else _unnamed(count, row.detects)
+    )
     published, _, channels = row.input_shape
     size = image_size or published
     if darknet:
@@ -109,7 +123,9 @@ def _from_file(place: epath.Path, name: str, names_file: str | None, image_size:
 def _count(place: epath.Path, found: weights.Weights, detects: bool) -> int:
     """The number of classes that a file's last layer is for."""
     if "out.bias" not in found:
-        raise InputError(f"{place} has no last layer: it can start a network's training, but tells no classes apart")
+        raise InputError(
+            f"{place} has no last layer: it can start a network's training, but tells no classes apart"
+        )
     outputs = len(found["out.bias"])
     if not detects:
         return outputs
@@ -122,7 +138,11 @@ def _count(place: epath.Path, found: weights.Weights, detects: bool) -> int:
 
 
 def _unnamed(count: int, detects: bool) -> tuple[str, ...]:
-    return VOC if detects and count == len(VOC) else tuple(f"class {number}" for number in range(count))
+    return (
+        VOC
+        if detects and count == len(VOC)
+        else tuple(f"class {number}" for number in range(count))
+    )
 
 
 def _names(file: str, count: int, *, surplus: bool = False) -> tuple[str, ...]:
@@ -141,13 +161,19 @@ def _names(file: str, count: int, *, surplus: bool = False) -> tuple[str, ...]:
         raise InputError(f"--names={file} cannot be read ({reason})") from error
     names = tuple(line.strip() for line in lines if line.strip())
     if len(names) < count or (len(names) > count and not surplus):
-        raise InputError(f"--names={file} has {len(names)} names, one a line; the network has {count} classes")
+        raise InputError(
+            f"--names={file} has {len(names)} names, one a line; the network has {count} classes"
+        )
     return names[:count]
 
 
 def _filled(name: str, preprocessing: Preprocessing, found: weights.Weights) -> nnx.Module:
     if models.spec(name).detects and preprocessing.size % STRIDE:
-        raise InputError(f"--image-size={preprocessing.size}: the detector needs a multiple of {STRIDE}")
-    model = models.build(name, num_classes=len(preprocessing.classes), input_shape=preprocessing.network_shape)
+        raise InputError(
+            f"--image-size={preprocessing.size}: the detector needs a multiple of {STRIDE}"
+        )
+    model = models.build(
+        name, num_classes=len(preprocessing.classes), input_shape=preprocessing.network_shape
+    )
     weights.assign(model, found)
     return model

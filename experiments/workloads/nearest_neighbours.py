@@ -19,7 +19,9 @@ MORE = 8  # candidates beyond k, so that rounding in the product loses none
 ROWS = 200  # of test images at once: their distances to 60,000 others are 48 MB
 
 
-def classify(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, k: int, p: int, device: jax.Device) -> np.ndarray:
+def classify(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, k: int, p: int, device: jax.Device
+) -> np.ndarray:
     """The class of each test row: k neighbours vote, each with the inverse of its distance.
 
     Args:
@@ -45,7 +47,10 @@ def classify(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, k: int,
     placed = jax.device_put((train, labels), device)
     vote = jax.jit(_voter(k, p, int(labels.max()) + 1))
     padded = np.pad(test, [(0, -len(test) % ROWS), (0, 0)])
-    votes = [vote(*placed, jax.device_put(padded[first : first + ROWS], device)) for first in range(0, len(test), ROWS)]
+    votes = [
+        vote(*placed, jax.device_put(padded[first : first + ROWS], device))
+        for first in range(0, len(test), ROWS)
+    ]
     return np.concatenate([np.asarray(one) for one in votes])[: len(test)]
 
 
@@ -56,7 +61,9 @@ def _voter(k: int, p: int, classes: int) -> Callable[..., jax.Array]:
         least, which = jax.lax.top_k(-exact, k)
         weights = _weights((-least) ** (1 / p))
         chosen = labels[jnp.take_along_axis(near, which, 1)]
-        return jnp.argmax(jnp.sum(jax.nn.one_hot(chosen, classes) * weights[..., None], 1), -1).astype(jnp.int32)
+        return jnp.argmax(
+            jnp.sum(jax.nn.one_hot(chosen, classes) * weights[..., None], 1), -1
+        ).astype(jnp.int32)
 
     return vote
 
@@ -65,7 +72,9 @@ def powered_distances(a: jax.Array, b: jax.Array, p: int) -> jax.Array:
     """Minkowski distance of even order p, to the power of p: ``f32[M, D]`` and ``f32[N, D]`` to ``f32[M, N]``."""
     ours = jnp.concatenate([math.comb(p, j) * (-1) ** j * a ** (p - j) for j in range(1, p)], 1)
     theirs = jnp.concatenate([b**j for j in range(1, p)], 1)
-    product = jnp.matmul(ours, theirs.T, precision="highest")  # what is left of large terms; TF32 would lose it
+    product = jnp.matmul(
+        ours, theirs.T, precision="highest"
+    )  # what is left of large terms; TF32 would lose it
     return jnp.sum(a**p, 1)[:, None] + product + jnp.sum(b**p, 1)
 
 

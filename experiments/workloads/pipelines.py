@@ -105,7 +105,9 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     counts = {"validation": len(setup.splits.validation), "test": len(setup.splits.test)}
     rows = max(counts.values())
     held_out = {
-        split: strategy.place_data(_tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows)))
+        split: strategy.place_data(
+            _tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows))
+        )
         for split in counts
     }
     feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed)
@@ -136,9 +138,7 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     return Pipeline("resident", run_steps, evaluate, predict, program)
 
 
-def _streamed(
-    setup: TrainingSetup, state: TrainState, first_step: int, last_step: int
-) -> Pipeline:
+def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_step: int) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
     batches = TrainBatches(fitted(setup.splits.train, shape), config.batch_size, config.seed)

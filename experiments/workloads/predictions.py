@@ -37,7 +37,10 @@ class Predictions:
     def means(self) -> dict[str, float]:
         """``accuracy`` and mean ``loss``: the accuracy of these very answers, to the last bit."""
         count = len(self.label)
-        return {"accuracy": int(np.sum(self.predicted == self.label)) / count, "loss": self.loss / count}
+        return {
+            "accuracy": int(np.sum(self.predicted == self.label)) / count,
+            "loss": self.loss / count,
+        }
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class PredictionStep:
 
     evaluation: EvalStep
 
-    def __call__(self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED) -> dict[str, Array]:
+    def __call__(
+        self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
+    ) -> dict[str, Array]:
         """Rows of the global batch, those that only fill it up too, and the summed loss without them.
 
         Returns:
@@ -60,8 +65,13 @@ class PredictionStep:
             "probability": jnp.max(jax.nn.softmax(logits), axis=-1),
         }
         if sharding.axis_name:  # each device has its share, in the order of the devices
-            rows = {name: lax.all_gather(values, sharding.axis_name, tiled=True) for name, values in rows.items()}
-        return rows | {"loss": sharding.psum(self.evaluation.network.objective(outputs, batch)["loss"])}
+            rows = {
+                name: lax.all_gather(values, sharding.axis_name, tiled=True)
+                for name, values in rows.items()
+            }
+        return rows | {
+            "loss": sharding.psum(self.evaluation.network.objective(outputs, batch)["loss"])
+        }
 
 
 def predict_dataset(step: PredictionStep, feed: ResidentFeed, most: int):
@@ -71,13 +81,22 @@ def predict_dataset(step: PredictionStep, feed: ResidentFeed, most: int):
     """
     capacity = -(-most // feed.batch_size) * feed.batch_size
 
-    def run(state: TrainState, data: Any, count: Array, sharding: BatchSharding = UNSHARDED) -> dict[str, Array]:
+    def run(
+        state: TrainState, data: Any, count: Array, sharding: BatchSharding = UNSHARDED
+    ) -> dict[str, Array]:
         def body(i, kept):
             found = step(state, feed.evaluation_batch(data, i, count, sharding), sharding)
-            rows = {name: lax.dynamic_update_slice_in_dim(kept[name], found[name], i * feed.batch_size, 0) for name in ROWS}
+            rows = {
+                name: lax.dynamic_update_slice_in_dim(
+                    kept[name], found[name], i * feed.batch_size, 0
+                )
+                for name in ROWS
+            }
             return rows | {"loss": kept["loss"] + found["loss"]}
 
-        empty = {name: jnp.zeros(capacity, dtype) for name, dtype in ROWS.items()} | {"loss": jnp.zeros(())}
+        empty = {name: jnp.zeros(capacity, dtype) for name, dtype in ROWS.items()} | {
+            "loss": jnp.zeros(())
+        }
         return lax.fori_loop(0, feed.evaluation_batches(count), body, empty)
 
     return run

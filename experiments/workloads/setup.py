@@ -49,9 +49,7 @@ class TrainingSetup:
     fit_config: training.FitConfig
     schedule: optax.ScalarOrSchedule
 
-    def begin_stage(
-        self, best: training.TrainState, stage: int, step: int
-    ) -> training.TrainState:
+    def begin_stage(self, best: training.TrainState, stage: int, step: int) -> training.TrainState:
         """The placed state from which a later stage starts; see `training.fit`."""
         restarted = self.step.restart(
             self.strategy.fetch(best), step=step, lr_scale=self.config.stages[stage]

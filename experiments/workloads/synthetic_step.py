@@ -55,9 +55,7 @@ def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> Step
     classes = tuple(map(str, range(num_classes)))
     preprocessing = Preprocessing(config.image_size, config.image_size, channels, classes)
     shape = preprocessing.network_shape
-    model = models.build(
-        config.model, num_classes=num_classes, input_shape=shape, seed=config.seed
-    )
+    model = models.build(config.model, num_classes=num_classes, input_shape=shape, seed=config.seed)
     optimizer = training.optimizer(
         config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1
     )

@@ -46,20 +46,29 @@ def load_or_train(config: RunConfig, backend: Backend) -> TrainedModel:
     return _from_weights(config) if config.init_from else _train(config, backend)
 
 
-def as_stored(split: Split, rows: np.ndarray, preprocessing: Preprocessing) -> tuple[np.ndarray, np.ndarray]:
+def as_stored(
+    split: Split, rows: np.ndarray, preprocessing: Preprocessing
+) -> tuple[np.ndarray, np.ndarray]:
     """Some examples of a split: images ``u8[N, h, w, C]``, as compiled programs take them, and labels ``i32[N]``."""
     examples = data.fitted(split, preprocessing.stored_shape).read(rows.tolist())
-    return np.stack([image for image, _ in examples]), np.array([label for _, label in examples], np.int32)
+    return np.stack([image for image, _ in examples]), np.array(
+        [label for _, label in examples], np.int32
+    )
 
 
 def _from_weights(config: RunConfig) -> TrainedModel:
     saved = open_saved(config.init_from, config.model, None, config.image_size)
     dataset = data.open_dataset(
-        config.dataset, shape=saved.preprocessing.stored_shape, data_dir=config.data_dir, skip_bad_images=config.skip_bad_images
+        config.dataset,
+        shape=saved.preprocessing.stored_shape,
+        data_dir=config.data_dir,
+        skip_bad_images=config.skip_bad_images,
     )
     here, there = len(dataset.classes), len(saved.preprocessing.classes)
     if here != there:
-        raise InputError(f"--dataset={config.dataset} has {here} classes, the network of --init-from={config.init_from} {there}")
+        raise InputError(
+            f"--dataset={config.dataset} has {here} classes, the network of --init-from={config.init_from} {there}"
+        )
     return TrainedModel(saved.model, saved.preprocessing, dataset.train, dataset.test)
 
 

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jaxcnn.data import digits, folder, synthetic, tfds
-from jaxcnn.data.source import Dataset, Shape, Subset, as_arrays, channel_statistics, fitted, hold_out
+from jaxcnn.data.source import (
+    Dataset,
+    Shape,
+    Subset,
+    as_arrays,
+    channel_statistics,
+    fitted,
+    hold_out,
+)
 from jaxcnn.errors import InputError, require_known
 
 __all__ = [
@@ -47,7 +55,9 @@ class DatasetSpec:
 
 
 DATASETS: dict[str, DatasetSpec] = {
-    "digits": DatasetSpec(digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn", "shift"),
+    "digits": DatasetSpec(
+        digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn", "shift"
+    ),
     "mnist": DatasetSpec(
         tfds.load_named("mnist"),
         5,
@@ -79,10 +89,17 @@ DATASETS: dict[str, DatasetSpec] = {
         fingerprint=tfds.fingerprint,
     ),
     "folder": DatasetSpec(
-        folder.load, 10, 32, "folder:PATH, a sub-folder a class; PATH may hold train/ and test/", fingerprint=folder.fingerprint
+        folder.load,
+        10,
+        32,
+        "folder:PATH, a sub-folder a class; PATH may hold train/ and test/",
+        fingerprint=folder.fingerprint,
     ),
     "synthetic": DatasetSpec(
-        synthetic.load, 3, 64, "made-up images of the model's own shape; synthetic:COUNT for another number"
+        synthetic.load,
+        3,
+        64,
+        "made-up images of the model's own shape; synthetic:COUNT for another number",
     ),
 }
 _TAKES_ARGUMENT = {"tfds": "tfds:mnist", "folder": "folder:photos"}
@@ -93,13 +110,19 @@ def spec(name: str) -> DatasetSpec:
     kind, colon, argument = name.partition(":")
     require_known("dataset", kind, DATASETS)
     if kind in _TAKES_ARGUMENT and not argument:
-        raise InputError(f"dataset {name!r} needs a name after the colon, as in {_TAKES_ARGUMENT[kind]}")
+        raise InputError(
+            f"dataset {name!r} needs a name after the colon, as in {_TAKES_ARGUMENT[kind]}"
+        )
     if colon and kind not in (*_TAKES_ARGUMENT, "synthetic"):
-        raise InputError(f"dataset {name!r}: nothing may follow {kind!r}; did you mean {kind!r}, or 'tfds:{kind}:{argument}'?")
+        raise InputError(
+            f"dataset {name!r}: nothing may follow {kind!r}; did you mean {kind!r}, or 'tfds:{kind}:{argument}'?"
+        )
     return DATASETS[kind]
 
 
-def open_dataset(name: str, *, shape: Shape, data_dir: str | None = None, skip_bad_images: bool = False) -> Dataset:
+def open_dataset(
+    name: str, *, shape: Shape, data_dir: str | None = None, skip_bad_images: bool = False
+) -> Dataset:
     """Opens a dataset.
 
     Args:

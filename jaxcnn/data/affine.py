@@ -79,7 +79,9 @@ def moved(image: Array, motion: Motion) -> Array:
     rows, columns = rows - jnp.sin(motion.shear) * columns, jnp.cos(motion.shear) * columns
     rows, columns = rows + motion.shift[0], columns + motion.shift[1]
     cos, sin = jnp.cos(motion.rotation), jnp.sin(motion.rotation)
-    return sample(image, cos * rows - sin * columns + middle[0], sin * rows + cos * columns + middle[1])
+    return sample(
+        image, cos * rows - sin * columns + middle[0], sin * rows + cos * columns + middle[1]
+    )
 
 
 def draw_motion(key: Array, size: Size) -> Motion:
@@ -119,9 +121,15 @@ def draw_box(key: Array, size: Size) -> Box:
     largest = min(1.0, LONGEST / shape, LONGEST * shape)
     smallest = min(SMALLEST, largest)
     area = smallest + (largest - smallest) * area
-    low, high = jnp.log(jnp.maximum(1 / LONGEST, area * shape)), jnp.log(jnp.minimum(LONGEST, shape / area))
+    low, high = (
+        jnp.log(jnp.maximum(1 / LONGEST, area * shape)),
+        jnp.log(jnp.minimum(LONGEST, shape / area)),
+    )
     ratio = jnp.exp(low + (high - low) * ratio)
-    height, width = jnp.sqrt(area * size[0] * size[1] / ratio), jnp.sqrt(area * size[0] * size[1] * ratio)
+    height, width = (
+        jnp.sqrt(area * size[0] * size[1] / ratio),
+        jnp.sqrt(area * size[0] * size[1] * ratio),
+    )
     return Box(down * (size[0] - height), right * (size[1] - width), height, width)
 
 

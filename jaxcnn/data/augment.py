@@ -108,9 +108,13 @@ def make_preprocess(
             images = central(images, wanted)
         images = images.astype(jnp.float32) / 255
         for draw, name in enumerate(names if keys is not None else ()):
-            change = partial(AUGMENTATIONS[name], size=wanted) if name in CROPS else AUGMENTATIONS[name]
+            change = (
+                partial(AUGMENTATIONS[name], size=wanted) if name in CROPS else AUGMENTATIONS[name]
+            )
             images = jax.vmap(change)(images, jax.vmap(jax.random.fold_in, (0, None))(keys, draw))
-        return standardise_each(images) if per_image else (images - jnp.array(mean)) / jnp.array(std)
+        return (
+            standardise_each(images) if per_image else (images - jnp.array(mean)) / jnp.array(std)
+        )
 
     return prepared
 

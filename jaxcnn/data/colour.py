@@ -52,7 +52,11 @@ def rgb_to_hsv(image: Array) -> Array:
     value = image.max(-1)
     chroma = value - image.min(-1)
     divisor = jnp.where(chroma == 0, 1.0, chroma)
-    differences = [(green - blue) / divisor, 2 + (blue - red) / divisor, 4 + (red - green) / divisor]
+    differences = [
+        (green - blue) / divisor,
+        2 + (blue - red) / divisor,
+        4 + (red - green) / divisor,
+    ]
     sixths = jnp.select([value == red, value == green], differences[:2], differences[2])
     saturation = chroma / jnp.where(value == 0, 1.0, value)
     return jnp.stack([_within_circle(sixths / 6), saturation, value], -1)
@@ -73,7 +77,9 @@ def _within_circle(turns: Array) -> Array:
     return turns - jnp.floor(turns)  # several times as fast as a remainder under XLA:CPU
 
 
-def recoloured(image: Array, hue: Array | float, saturation: Array | float, exposure: Array | float) -> Array:
+def recoloured(
+    image: Array, hue: Array | float, saturation: Array | float, exposure: Array | float
+) -> Array:
     """The hue turned, saturation and value multiplied, then clipped to 0 … 1; a grey image has a value alone.
 
     Args:
@@ -103,7 +109,9 @@ def colour(image: Array, key: Array) -> Array:
     """
     hue, saturation, exposure = jax.random.split(key, 3)
     turn = jax.random.uniform(hue, minval=-HUE, maxval=HUE)
-    return recoloured(image, turn, draw_factor(saturation, SATURATION), draw_factor(exposure, EXPOSURE))
+    return recoloured(
+        image, turn, draw_factor(saturation, SATURATION), draw_factor(exposure, EXPOSURE)
+    )
 
 
 def lighting(image: Array, key: Array) -> Array:
@@ -115,6 +123,10 @@ def lighting(image: Array, key: Array) -> Array:
       InputError: the image is not RGB.
     """
     if image.shape[-1] != 3:
-        raise InputError(f"augmentation 'lighting' is for RGB images: these have {image.shape[-1]} channel(s); leave it out")
+        raise InputError(
+            f"augmentation 'lighting' is for RGB images: these have {image.shape[-1]} channel(s); leave it out"
+        )
     amounts = LIGHTING * jax.random.normal(key, (3,)) * jnp.array(EIGENVALUES)
-    return image + jnp.sum(jnp.array(EIGENVECTORS) * amounts, axis=1)  # a matrix product would be in fewer bits on some devices
+    return image + jnp.sum(
+        jnp.array(EIGENVECTORS) * amounts, axis=1
+    )  # a matrix product would be in fewer bits on some devices

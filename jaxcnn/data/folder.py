@@ -38,8 +38,12 @@ def read_rgb(file: str | os.PathLike) -> np.ndarray:
     """
     with Image.open(file) as opened:
         picture = ImageOps.exif_transpose(opened)
-        if picture.mode.startswith("I") or picture.mode == "F":  # wider than a byte: convert would clip, not scale
-            return np.repeat(_to_bytes(np.asarray(picture, np.float64), picture.mode)[..., None], 3, axis=2)
+        if (
+            picture.mode.startswith("I") or picture.mode == "F"
+        ):  # wider than a byte: convert would clip, not scale
+            return np.repeat(
+                _to_bytes(np.asarray(picture, np.float64), picture.mode)[..., None], 3, axis=2
+            )
         if picture.has_transparency_data:
             picture = picture.convert("RGBA")
             picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -74,7 +78,8 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         splits.append(split)
         notes += [f"{len(skipped)} unreadable file(s) left out of {part}"] if skipped else []
     notes += [
-        f"the folder {folder.name!r} is not used; validation images are held out of the training folder" for folder in unused
+        f"the folder {folder.name!r} is not used; validation images are held out of the training folder"
+        for folder in unused
     ]
     if len(parts) == 2 and parts[1].name.lower() != "test":
         notes.append(f"the folder {parts[1].name!r} serves as test set")
@@ -85,7 +90,11 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
 def fingerprint(argument: str, data_dir: str | None) -> str:
     """Tells folders apart by the names and sizes of their pictures."""
     root = Path(argument).expanduser()
-    listing = [f"{file.relative_to(root)} {file.stat().st_size}" for part in _parts(argument) for file in _pictures(part)]
+    listing = [
+        f"{file.relative_to(root)} {file.stat().st_size}"
+        for part in _parts(argument)
+        for file in _pictures(part)
+    ]
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
 
 
@@ -94,8 +103,15 @@ def _parts(argument: str) -> list[Path]:
     root = Path(argument).expanduser()
     if not root.is_dir():
         raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
-    folders = {path.name.lower(): path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    if "train" not in folders or folders.keys() - {"train", *_TEST_NAMES}:  # among others, train is a class
+    folders = {
+        path.name.lower(): path
+        for path in root.iterdir()
+        if path.is_dir() and not path.name.startswith(".")
+    }
+    if "train" not in folders or folders.keys() - {
+        "train",
+        *_TEST_NAMES,
+    }:  # among others, train is a class
         return [root]
     return [folders[name] for name in ("train", *_TEST_NAMES) if name in folders]
 
@@ -103,16 +119,32 @@ def _parts(argument: str) -> list[Path]:
 def _pictures(folder: Path) -> list[Path]:
     """Files that Pillow reads, by their ending; hidden ones and those in hidden folders are nobody's pictures."""
     Image.init()
-    endings = {ending for ending, name in Image.registered_extensions().items() if name in Image.OPEN}
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file())
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    endings = {
+        ending for ending, name in Image.registered_extensions().items() if name in Image.OPEN
+    }
+    found = (
+        path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file()
+    )
+    return sorted(
+        path
+        for path in found
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
 
 
 def _classes(folder: Path) -> tuple[str, ...]:
-    classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")))
+    classes = tuple(
+        sorted(
+            path.name
+            for path in folder.iterdir()
+            if path.is_dir() and not path.name.startswith(".")
+        )
+    )
     if len(classes) < 2:
         found = f"one class ({classes[0]})" if classes else "no sub-folders"
-        raise InputError(f"{folder} has {found}; training needs a sub-folder of pictures for each of two or more classes")
+        raise InputError(
+            f"{folder} has {found}; training needs a sub-folder of pictures for each of two or more classes"
+        )
     return classes
 
 
@@ -129,12 +161,18 @@ def _read_part(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple[
             f"{len(bad)} of {len(files)} files in {folder} cannot be read: {named}{' …' if len(bad) > 3 else ''}. Mend or remove them, or go on without them: --skip-bad-images"
         )
     kept = [(file, label) for file, label in zip(files, labels, strict=True) if file not in bad]
-    empty = [name for label, name in enumerate(classes) if label not in {kept_label for _, kept_label in kept}]
+    empty = [
+        name
+        for label, name in enumerate(classes)
+        if label not in {kept_label for _, kept_label in kept}
+    ]
     if empty:
         raise InputError(
             f"{folder} has no readable picture in: {', '.join(empty)} (formats: those that Pillow reads, by file ending)"
         )
-    return FolderSplit(tuple(file for file, _ in kept), tuple(label for _, label in kept)), sorted(bad)
+    return FolderSplit(tuple(file for file, _ in kept), tuple(label for _, label in kept)), sorted(
+        bad
+    )
 
 
 def _unreadable(files: Sequence[str]) -> dict[str, str]:
@@ -148,4 +186,8 @@ def _unreadable(files: Sequence[str]) -> dict[str, str]:
         return None
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return {file: reason for file, reason in zip(files, pool.map(problem, files), strict=True) if reason}
+        return {
+            file: reason
+            for file, reason in zip(files, pool.map(problem, files), strict=True)
+            if reason
+        }

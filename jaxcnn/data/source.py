@@ -139,7 +139,9 @@ def _pixels(picture: Image.Image) -> np.ndarray:
 
 
 _ROWS_AT_ONCE = 256
-_LARGE = 2**14  # bytes; below, decoding is Python's work more than Pillow's, and threads stand in each other's way
+_LARGE = (
+    2**14
+)  # bytes; below, decoding is Python's work more than Pillow's, and threads stand in each other's way
 
 
 def as_arrays(split: Split, shape: Shape) -> Arrays:

@@ -37,7 +37,9 @@ class TrainBatches:
 
     def __getitem__(self, step: int) -> HostBatch:
         epoch, place = divmod(step, self.per_epoch)
-        rows = _order(len(self.split), self.seed, epoch)[place * self.batch_size :][: self.batch_size]
+        rows = _order(len(self.split), self.seed, epoch)[place * self.batch_size :][
+            : self.batch_size
+        ]
         return _read(self.split, rows)
 
 
@@ -57,7 +59,9 @@ class EvaluationBatches:
         return batch | {"mask": (rows < len(self.split)).astype(np.float32)}
 
 
-def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, workers: int) -> Iterator[HostBatch]:
+def stream(
+    batches: TrainBatches | EvaluationBatches, start: int, stop: int, workers: int
+) -> Iterator[HostBatch]:
     """The batches from `start` to before `stop`, in order.
 
     Args:
@@ -79,7 +83,9 @@ def stream(batches: TrainBatches | EvaluationBatches, start: int, stop: int, wor
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2)
         reading = reading.mp_prefetch(options, worker_init_fn=_end_with_parent)
     for batch in reading:
-        yield {name: np.array(value) for name, value in batch.items()}  # out of the workers' shared memory
+        yield {
+            name: np.array(value) for name, value in batch.items()
+        }  # out of the workers' shared memory
 
 
 def _end_with_parent(worker: int, workers: int) -> None:

@@ -19,7 +19,9 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       shape: height, width, channels.
     """
     if argument and (not re.fullmatch(r"[0-9]{1,9}", argument) or int(argument) < 2 * CLASSES):
-        raise InputError(f"dataset 'synthetic:{argument}': after the colon comes a number of examples, {2 * CLASSES} or more")
+        raise InputError(
+            f"dataset 'synthetic:{argument}': after the colon comes a number of examples, {2 * CLASSES} or more"
+        )
     count = int(argument or COUNT)
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 86, (CLASSES, *shape), np.uint8)
@@ -27,4 +29,6 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     images = rng.integers(0, 170, (count, *shape), np.uint8)
     images += pictures[labels]
     train, test = hold_out(Arrays(images, labels), 0.2)
-    return Dataset("synthetic", tuple(str(label) for label in range(CLASSES)), shape[2], train, test)
+    return Dataset(
+        "synthetic", tuple(str(label) for label in range(CLASSES)), shape[2], train, test
+    )

@@ -28,7 +28,9 @@ class TfdsSplit:
         try:
             examples = self.source.__getitems__(list(rows))
         except Exception as error:  # a damaged file shows only now, as whatever its reader meets
-            raise InputError(f"{self.where} is damaged: {_first_line(error)}; prepare it anew") from error
+            raise InputError(
+                f"{self.where} is damaged: {_first_line(error)}; prepare it anew"
+            ) from error
         return [(example["image"], int(example["label"])) for example in examples]
 
 
@@ -60,12 +62,15 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         builder = tensorflow_datasets.builder_from_directory(folder)
         label, channels = _checked_features(argument, builder.info.features)
         splits = {
-            name: TfdsSplit(builder.as_data_source(split=name), f"split {name!r} in {folder}") for name in builder.info.splits
+            name: TfdsSplit(builder.as_data_source(split=name), f"split {name!r} in {folder}")
+            for name in builder.info.splits
         }
     except InputError:
         raise
     except Exception as error:  # TFDS raises many kinds here; every one of them means that the folder is not usable
-        raise InputError(f"dataset 'tfds:{argument}' in {folder} cannot be read: {_first_line(error)}") from error
+        raise InputError(
+            f"dataset 'tfds:{argument}' in {folder} cannot be read: {_first_line(error)}"
+        ) from error
     train, test, notes = _train_and_test(argument, splits)
     return Dataset(f"tfds:{argument}", tuple(label.names), channels, train, test, notes)
 
@@ -86,12 +91,24 @@ def _prepared(argument: str, data_dir: str | None) -> epath.Path:
         raise InputError(
             f"dataset 'tfds:{argument}': write NAME, NAME/CONFIG or NAME:VERSION, as in tfds:mnist or tfds:mnist:3.0.1"
         )
-    root = epath.Path(data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+    root = epath.Path(
+        data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    ).expanduser()
     name, _, version = argument.partition(":")
     prepare = f"prepare it where there is a network: pip install -e '.[tfds]' && tfds build {name} --file_format=array_record --data_dir={root}"
-    found = [path.parent for path in (root / name).glob("*/dataset_info.json")] if (root / name).exists() else []
-    found = [folder for folder in found if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)]  # not one that is still incomplete
-    configs = {path.parent.parent.name for path in (root / name).glob("*/*/dataset_info.json")} if not found else ()
+    found = (
+        [path.parent for path in (root / name).glob("*/dataset_info.json")]
+        if (root / name).exists()
+        else []
+    )
+    found = [
+        folder for folder in found if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)
+    ]  # not one that is still incomplete
+    configs = (
+        {path.parent.parent.name for path in (root / name).glob("*/*/dataset_info.json")}
+        if not found
+        else ()
+    )
     if configs:
         raise InputError(
             f"dataset 'tfds:{name}' is prepared with a config; write one of: {', '.join(f'tfds:{name}/{c}' for c in sorted(configs))}"
@@ -107,9 +124,13 @@ def _prepared(argument: str, data_dir: str | None) -> epath.Path:
         )
     folder = by_version[version or list(by_version)[-1]]
     try:
-        file_format = json.loads((folder / "dataset_info.json").read_text()).get("fileFormat", "tfrecord")
+        file_format = json.loads((folder / "dataset_info.json").read_text()).get(
+            "fileFormat", "tfrecord"
+        )
     except ValueError as error:
-        raise InputError(f"dataset 'tfds:{argument}': {folder / 'dataset_info.json'} is damaged ({error}); {prepare}") from error
+        raise InputError(
+            f"dataset 'tfds:{argument}': {folder / 'dataset_info.json'} is damaged ({error}); {prepare}"
+        ) from error
     if file_format != "array_record":
         raise InputError(
             f"dataset 'tfds:{argument}' in {folder} is stored as {file_format}, which only TensorFlow reads; {prepare}"
@@ -136,12 +157,20 @@ def _checked_features(argument: str, features: Any) -> tuple[Any, int]:
     return features["label"], channels
 
 
-def _train_and_test(argument: str, splits: dict[str, TfdsSplit]) -> tuple[Split, Split, tuple[str, ...]]:
+def _train_and_test(
+    argument: str, splits: dict[str, TfdsSplit]
+) -> tuple[Split, Split, tuple[str, ...]]:
     if "train" not in splits:
-        raise InputError(f"dataset 'tfds:{argument}' has no split 'train', only {', '.join(splits)}")
+        raise InputError(
+            f"dataset 'tfds:{argument}' has no split 'train', only {', '.join(splits)}"
+        )
     for name in ("test", "validation"):
         if name in splits:
-            return splits["train"], splits[name], () if name == "test" else ("the split 'validation' serves as test set",)
+            return (
+                splits["train"],
+                splits[name],
+                () if name == "test" else ("the split 'validation' serves as test set",),
+            )
     train, test = hold_out(splits["train"], 0.2)
     return train, test, ("it has no test set: a fixed random fifth of it serves as one",)
 

@@ -16,7 +16,13 @@ from jaxcnn.errors import InputError
 Anchors = Sequence[tuple[float, float]] | np.ndarray | Array
 
 # Width and height in grid cells: the sizes that most boxes of Pascal VOC have, from k-means (Darknet's yolov2-voc.cfg).
-VOC_ANCHORS = ((1.3221, 1.73145), (3.19275, 4.00944), (5.05587, 8.09892), (9.47112, 4.84053), (11.2364, 10.0071))
+VOC_ANCHORS = (
+    (1.3221, 1.73145),
+    (3.19275, 4.00944),
+    (5.05587, 8.09892),
+    (9.47112, 4.84053),
+    (11.2364, 10.0071),
+)
 
 
 @jax.tree_util.register_dataclass
@@ -91,7 +97,9 @@ def iou(a: Array, b: Array) -> Array:
     return jnp.where(union > 0, shared / jnp.where(union > 0, union, 1), 0)
 
 
-def non_maximum_suppression(boxes: Array, scores: Array, iou_threshold: float = 0.45, limit: int = 100) -> Detections:
+def non_maximum_suppression(
+    boxes: Array, scores: Array, iou_threshold: float = 0.45, limit: int = 100
+) -> Detections:
     """The best box, then the best of those that do not overlap it, and so on; each class for itself.
 
     Greedy as in Darknet's ``do_nms_sort``, one box for several classes where its scores say so. Shapes are fixed: the
@@ -112,10 +120,16 @@ def non_maximum_suppression(boxes: Array, scores: Array, iou_threshold: float = 
     def pick(scores, _):
         row, label = jnp.unravel_index(jnp.argmax(scores), scores.shape)
         box, score = boxes[row], scores[row, label]
-        dropped = (iou(box, boxes) > iou_threshold) | (jnp.arange(len(boxes)) == row)  # itself too, whatever its size
+        dropped = (iou(box, boxes) > iou_threshold) | (
+            jnp.arange(len(boxes)) == row
+        )  # itself too, whatever its size
         gone = dropped[:, None] & (jnp.arange(scores.shape[1]) == label)
         found = score > 0
-        kept = Detections(jnp.where(found, box, 0), jnp.where(found, score, 0), jnp.where(found, label, -1).astype(jnp.int32))
+        kept = Detections(
+            jnp.where(found, box, 0),
+            jnp.where(found, score, 0),
+            jnp.where(found, label, -1).astype(jnp.int32),
+        )
         return jnp.where(gone, 0, scores), kept
 
     return lax.scan(pick, scores, length=limit)[1]
@@ -149,7 +163,9 @@ def detect(
     scores = objectness[..., None] * probabilities
     scores = jnp.where(scores > score_threshold, scores, 0)
     rows = len(predictions)
-    suppress = jax.vmap(lambda boxes, scores: non_maximum_suppression(boxes, scores, iou_threshold, limit))
+    suppress = jax.vmap(
+        lambda boxes, scores: non_maximum_suppression(boxes, scores, iou_threshold, limit)
+    )
     return suppress(boxes.reshape(rows, -1, 4), scores.reshape(rows, -1, scores.shape[-1]))
 
 
@@ -167,7 +183,12 @@ def checked(predictions: Array, anchors: Anchors) -> Array:
     """
     anchors = jnp.asarray(anchors, predictions.dtype)
     shape = predictions.shape
-    if len(shape) < 4 or shape[-2:-1] != anchors.shape[:-1] or anchors.shape[-1:] != (2,) or shape[-1] < 6:
+    if (
+        len(shape) < 4
+        or shape[-2:-1] != anchors.shape[:-1]
+        or anchors.shape[-1:] != (2,)
+        or shape[-1] < 6
+    ):
         raise InputError(
             f"predictions of shape {shape} with anchors of shape {anchors.shape}: "
             "wanted [..., H, W, A, 5 + classes] and [A, 2], one class or more"

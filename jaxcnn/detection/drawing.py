@@ -40,7 +40,9 @@ def draw(picture: np.ndarray, detections: Detections, names: Sequence[str]) -> I
     frames = [_frame(box, image.size) for box, _, _ in rows]
     for frame, (_, label, _) in zip(frames, rows, strict=True):
         canvas.rectangle(frame, outline=colour(label), width=line)
-    for frame, (_, label, score) in zip(frames, rows, strict=True):  # after all frames, so that none crosses a text
+    for frame, (_, label, score) in zip(
+        frames, rows, strict=True
+    ):  # after all frames, so that none crosses a text
         _write(canvas, frame, f"{names[label]} {score:.0%}", colour(label))
     return image
 
@@ -51,20 +53,33 @@ def colour(label: int) -> tuple[int, int, int]:
 
 
 def _rgb(picture: np.ndarray) -> Image.Image:
-    if picture.dtype != np.uint8 or picture.ndim < 2 or picture.shape[2:] not in ((), (1,), (3,)) or not picture.size:
-        raise InputError(f"cannot draw into {picture.dtype} of shape {picture.shape}: wanted u8[h, w], [h, w, 1] or [h, w, 3]")
+    if (
+        picture.dtype != np.uint8
+        or picture.ndim < 2
+        or picture.shape[2:] not in ((), (1,), (3,))
+        or not picture.size
+    ):
+        raise InputError(
+            f"cannot draw into {picture.dtype} of shape {picture.shape}: wanted u8[h, w], [h, w, 1] or [h, w, 3]"
+        )
     return Image.fromarray(picture[..., 0] if picture.shape[2:] == (1,) else picture).convert("RGB")
 
 
 def _rows(detections: Detections, names: Sequence[str]) -> list[tuple[np.ndarray, int, float]]:
     """Box, class and score of each detection, the surest last, that is on top."""
-    boxes, scores, classes = (np.asarray(values) for values in (detections.boxes, detections.scores, detections.classes))
+    boxes, scores, classes = (
+        np.asarray(values) for values in (detections.boxes, detections.scores, detections.classes)
+    )
     if classes.ndim != 1:
-        raise InputError(f"detections of shape {classes.shape} are a batch's: draw one picture's, `detections.picture(row)`")
+        raise InputError(
+            f"detections of shape {classes.shape} are a batch's: draw one picture's, `detections.picture(row)`"
+        )
     if classes.max(initial=-1) >= len(names):
         raise InputError(f"class {classes.max()} has no name: there are {len(names)} names")
     order = np.argsort(scores, kind="stable")
-    return [(boxes[row], int(classes[row]), float(scores[row])) for row in order if classes[row] >= 0]
+    return [
+        (boxes[row], int(classes[row]), float(scores[row])) for row in order if classes[row] >= 0
+    ]
 
 
 def _frame(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -75,12 +90,19 @@ def _frame(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
     return tuple(int(edge) for edge in (*low, *high))
 
 
-def _write(canvas: ImageDraw.ImageDraw, frame: tuple[int, int, int, int], text: str, fill: tuple[int, int, int]) -> None:
+def _write(
+    canvas: ImageDraw.ImageDraw,
+    frame: tuple[int, int, int, int],
+    text: str,
+    fill: tuple[int, int, int],
+) -> None:
     """The text on a plate in the class's colour, black or white, whichever can be read on it."""
     width, height = canvas.im.size
     size = max(SMALLEST, TEXT * height)
     margin = size / 5
-    size *= min(1, width / (canvas.textlength(text, font=ImageFont.load_default(size)) + 2 * margin))
+    size *= min(
+        1, width / (canvas.textlength(text, font=ImageFont.load_default(size)) + 2 * margin)
+    )
     if size < UNREADABLE:
         return
     font = ImageFont.load_default(size)

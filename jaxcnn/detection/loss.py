@@ -19,7 +19,9 @@ THRESHOLD = 0.6
 SMALLEST = 0.001  # of the picture; Darknet's reader drops boxes that are narrower or lower
 
 
-def region_objective(predictions: Array, batch: dict[str, Array], anchors: Anchors = VOC_ANCHORS) -> dict[str, Array]:
+def region_objective(
+    predictions: Array, batch: dict[str, Array], anchors: Anchors = VOC_ANCHORS
+) -> dict[str, Array]:
     """The region loss, pictures whose every object is found, and pictures, summed over the rows that are not masked.
 
     A true box belongs to the cell that its centre lies in and to the anchor nearest in shape (IoU). With σ the sigmoid,
@@ -61,13 +63,21 @@ def region_objective(predictions: Array, batch: dict[str, Array], anchors: Ancho
     predictions = jnp.where(mask[:, None, None, None, None] > 0, predictions, 0)
     picture = functools.partial(_picture, anchors=checked(predictions, anchors))
     losses, correct = jax.vmap(picture)(predictions, full_precision(batch["boxes"]), batch["label"])
-    return {"loss": jnp.sum(losses * mask), "correct": jnp.sum(jnp.where(correct, mask, 0)), "count": jnp.sum(mask)}
+    return {
+        "loss": jnp.sum(losses * mask),
+        "correct": jnp.sum(jnp.where(correct, mask, 0)),
+        "count": jnp.sum(mask),
+    }
 
 
-def _picture(predictions: Array, boxes: Array, labels: Array, anchors: Array) -> tuple[Array, Array]:
+def _picture(
+    predictions: Array, boxes: Array, labels: Array, anchors: Array
+) -> tuple[Array, Array]:
     """Loss and correctness of one picture: ``[H, W, A, 5 + C]``, ``[M, 4]``, ``[M]`` to ``f32[]``, ``bool[]``."""
     true = (labels >= 0) & jnp.all(boxes[:, 2:] >= SMALLEST, axis=-1)
-    boxes = jnp.where(true[:, None], boxes, 0.5)  # whatever stands in a row with no box, its logarithm is finite
+    boxes = jnp.where(
+        true[:, None], boxes, 0.5
+    )  # whatever stands in a row with no box, its logarithm is finite
     slots, targets = _assign(boxes, predictions.shape[:2], anchors)
     predicted, objectness, _ = decode(predictions, anchors)
     predicted, objectness = lax.stop_gradient(predicted).reshape(-1, 4), objectness.reshape(-1)
@@ -75,14 +85,21 @@ def _picture(predictions: Array, boxes: Array, labels: Array, anchors: Array) ->
     near = true & (iou(predicted[:, None], boxes) > THRESHOLD)
     background = NO_OBJECT_SCALE * jnp.where(jnp.any(taken | near, axis=1), 0, objectness**2)
 
-    ours, overlap = predictions.reshape(-1, predictions.shape[-1])[slots], iou(predicted[slots], boxes)
+    ours, overlap = (
+        predictions.reshape(-1, predictions.shape[-1])[slots],
+        iou(predicted[slots], boxes),
+    )
     errors = jnp.concatenate([jax.nn.sigmoid(ours[:, :2]), ours[:, 2:4]], axis=1) - targets
     shape = COORD_SCALE * (2 - boxes[:, 2] * boxes[:, 3]) * jnp.sum(errors**2, axis=1)
     found = OBJECT_SCALE * (overlap - objectness[slots]) ** 2
-    named = CLASS_SCALE * optax.softmax_cross_entropy_with_integer_labels(ours[:, 5:], jnp.maximum(labels, 0))
+    named = CLASS_SCALE * optax.softmax_cross_entropy_with_integer_labels(
+        ours[:, 5:], jnp.maximum(labels, 0)
+    )
     last = true & ~_repeated(slots, true)
     loss = jnp.sum(background) / 2 + jnp.sum(jnp.where(last, (shape + found) / 2 + named, 0))
-    right = (overlap > 0.5) & (objectness[slots] > 0.5) & (jnp.argmax(ours[:, 5:], axis=1) == labels)
+    right = (
+        (overlap > 0.5) & (objectness[slots] > 0.5) & (jnp.argmax(ours[:, 5:], axis=1) == labels)
+    )
     return loss, jnp.all(right | ~true)
 
 
@@ -93,7 +110,9 @@ def _assign(boxes: Array, grid: tuple[int, int], anchors: Array) -> tuple[Array,
     centres, sizes = boxes[:, :2] * size, boxes[:, 2:] * size
     corners = jnp.clip(jnp.floor(centres), 0, size - 1)
     # Same centre: the IoU of shapes alone.
-    shapes, priors = (jnp.concatenate([jnp.zeros_like(sides), sides], axis=1) for sides in (sizes, anchors))
+    shapes, priors = (
+        jnp.concatenate([jnp.zeros_like(sides), sides], axis=1) for sides in (sizes, anchors)
+    )
     nearest = jnp.argmax(iou(shapes[:, None], priors), axis=1)
     column, row = corners.astype(jnp.int32).T
     slots = (row * width + column) * len(anchors) + nearest

@@ -102,7 +102,9 @@ def spec(name: str) -> ModelSpec:
     return _resolve(name)[0]
 
 
-def build(name: str, *, num_classes: int | None = None, input_shape: Shape | None = None, seed: int = 0) -> nnx.Module:
+def build(
+    name: str, *, num_classes: int | None = None, input_shape: Shape | None = None, seed: int = 0
+) -> nnx.Module:
     """Builds a network with freshly drawn weights.
 
     Args:

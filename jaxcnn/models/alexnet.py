@@ -3,7 +3,15 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, Linear, LocalResponseNorm, MaxPool, flat_size, flatten
+from jaxcnn.models.layers import (
+    Conv,
+    Dropout,
+    Linear,
+    LocalResponseNorm,
+    MaxPool,
+    flat_size,
+    flatten,
+)
 
 normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones
 
@@ -27,9 +35,24 @@ class AlexNet(nnx.Module):
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
-        def conv(inputs: int, outputs: int, kernel: int, *, groups: int = 1, bias=nnx.initializers.zeros, **options) -> Conv:
+        def conv(
+            inputs: int,
+            outputs: int,
+            kernel: int,
+            *,
+            groups: int = 1,
+            bias=nnx.initializers.zeros,
+            **options,
+        ) -> Conv:
             return Conv(
-                inputs, outputs, kernel, feature_group_count=groups, kernel_init=normal, bias_init=bias, rngs=rngs, **options
+                inputs,
+                outputs,
+                kernel,
+                feature_group_count=groups,
+                kernel_init=normal,
+                bias_init=bias,
+                rngs=rngs,
+                **options,
             )
 
         self.conv1 = conv(input_shape[2], 96, 11, strides=4, padding="VALID")
@@ -43,7 +66,13 @@ class AlexNet(nnx.Module):
         self.conv5 = conv(384, 256, 3, groups=2, bias=ones)
         self.pool5 = MaxPool(3, 2)
         self.dropout6 = Dropout(0.5, rngs=rngs)
-        self.dense6 = Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.dense6 = Linear(
+            flat_size(self.convolve, input_shape),
+            4096,
+            kernel_init=normal,
+            bias_init=ones,
+            rngs=rngs,
+        )
         self.dropout7 = Dropout(0.5, rngs=rngs)
         self.dense7 = Linear(4096, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
         self.out = Linear(4096, num_classes, kernel_init=normal, rngs=rngs)

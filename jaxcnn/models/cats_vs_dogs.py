@@ -30,7 +30,9 @@ class CatsVsDogs(nnx.Module):
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         self.convolve, _ = chain(self.PLAN, input_shape[2], partial(ConvReLU, rngs=rngs))
-        self.dense1 = Linear(flat_size(self.convolve, input_shape), 2048, kernel_init=he_normal, rngs=rngs)
+        self.dense1 = Linear(
+            flat_size(self.convolve, input_shape), 2048, kernel_init=he_normal, rngs=rngs
+        )
         self.dropout1 = Dropout(0.5, rngs=rngs)
         self.norm1 = BatchNorm(2048, epsilon=1e-3, rngs=rngs)
         self.dense2 = Linear(2048, 2048, kernel_init=he_normal, rngs=rngs)

@@ -32,7 +32,9 @@ class CifarTutorial(nnx.Module):
         self.norm2 = self.norm1
         self.pool2 = MaxPool(3, 2, "SAME")
         features = flat_size(self.convolve, input_shape)
-        self.dense1 = Linear(features, 384, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs)
+        self.dense1 = Linear(
+            features, 384, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs
+        )
         self.dense2 = Linear(384, 192, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs)
         self.out = Linear(192, num_classes, kernel_init=normal(1 / 192), rngs=rngs)
 

@@ -44,7 +44,14 @@ class GoogLeNet(nnx.Module):
 
     STEM = "64/7:2 P3:2c N 64/1 192 N P3:2c"
 
-    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, auxiliary: bool = False, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        auxiliary: bool = False,
+        rngs: nnx.Rngs,
+    ):
         conv = partial(ConvReLU, rngs=rngs)
         norm = LocalResponseNorm(
             radius=2, bias=1.0, alpha=1e-4 / 5, beta=0.75
@@ -52,7 +59,10 @@ class GoogLeNet(nnx.Module):
         self.stem, channels = chain(self.STEM, input_shape[2], conv, N=lambda _: norm)
         modules = {}
         for name, widths in MODULES.items():
-            modules[name], channels = inception(channels, widths, conv), sum(widths[place] for place in (0, 2, 4, 5))
+            modules[name], channels = (
+                inception(channels, widths, conv),
+                sum(widths[place] for place in (0, 2, 4, 5)),
+            )
         self.inception = nnx.Dict(modules)
         self.pool3 = MaxPool(3, 2, "CEIL")
         self.pool4 = MaxPool(3, 2, "CEIL")
@@ -63,7 +73,11 @@ class GoogLeNet(nnx.Module):
         self.auxiliary = auxiliary
         if auxiliary:
             self.head1 = AuxiliaryHead(feature_map(self.to_4a, input_shape), num_classes, rngs=rngs)
-            self.head2 = AuxiliaryHead(feature_map(lambda x: self.to_4d(self.to_4a(x)), input_shape), num_classes, rngs=rngs)
+            self.head2 = AuxiliaryHead(
+                feature_map(lambda x: self.to_4d(self.to_4a(x)), input_shape),
+                num_classes,
+                rngs=rngs,
+            )
 
     def to_4a(self, images: Array) -> Array:
         x = self.pool3(self._modules(self.stem(images), "3a", "3b"))

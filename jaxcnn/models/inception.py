@@ -17,7 +17,12 @@ STEM_4 = {
 }
 INCEPTION_A = ("96/1", "64/1 96", "64/1 96 96", "A3:1s 96/1")
 REDUCTION_A = ("384:2v", "192/1 224 256:2v", "P3:2")
-INCEPTION_B = ("384/1", "192/1 224/1x7 256/7x1", "192/1 192/7x1 224/1x7 224/7x1 256/1x7", "A3:1s 128/1")
+INCEPTION_B = (
+    "384/1",
+    "192/1 224/1x7 256/7x1",
+    "192/1 192/7x1 224/1x7 224/7x1 256/1x7",
+    "A3:1s 128/1",
+)
 REDUCTION_B = ("192/1 192:2v", "256/1 256/1x7 320/7x1 320:2v", "P3:2")
 INCEPTION_C = ("256/1", "384/1 fork", "384/1 448/3x1 512/1x3 fork", "A3:1s 256/1")
 FORK = ("256/1x3", "256/3x1")
@@ -50,7 +55,14 @@ class InceptionV4(nnx.Module):
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         conv = partial(ConvNorm, epsilon=1e-3, rngs=rngs)
         stem, channels = chain(STEM, input_shape[2], conv)
-        blocks = [*STEM_4.values(), *[INCEPTION_A] * 4, REDUCTION_A, *[INCEPTION_B] * 7, REDUCTION_B, *[INCEPTION_C] * 3]
+        blocks = [
+            *STEM_4.values(),
+            *[INCEPTION_A] * 4,
+            REDUCTION_A,
+            *[INCEPTION_B] * 7,
+            REDUCTION_B,
+            *[INCEPTION_C] * 3,
+        ]
         layers = [stem]
         for plans in blocks:
             block, channels = branches(plans, channels, conv)
@@ -107,7 +119,16 @@ class InceptionResNetV2(nnx.Module):
 class Residual(nnx.Module):
     """Branches, joined by a 1×1 convolution with a bias, scaled and added to the input (§3.3)."""
 
-    def __init__(self, plans: tuple[str, ...], channels: int, conv, scale: float, *, activation: bool = True, rngs: nnx.Rngs):
+    def __init__(
+        self,
+        plans: tuple[str, ...],
+        channels: int,
+        conv,
+        scale: float,
+        *,
+        activation: bool = True,
+        rngs: nnx.Rngs,
+    ):
         self.branches, joined = branches(plans, channels, conv)
         self.join = Conv(joined, channels, 1, rngs=rngs)
         self.scale = scale
@@ -121,7 +142,10 @@ class Residual(nnx.Module):
 def branches(plans: tuple[str, ...], channels: int, conv) -> tuple[Branches, int]:
     """Chains over the same images and the sum of their channels; ``fork`` ends one in `FORK`."""
     chains = [chain(plan.removesuffix(" fork"), channels, conv) for plan in plans]
-    ends = [_forked(*each, conv) if plan.endswith(" fork") else each for each, plan in zip(chains, plans, strict=True)]
+    ends = [
+        _forked(*each, conv) if plan.endswith(" fork") else each
+        for each, plan in zip(chains, plans, strict=True)
+    ]
     return Branches(*(layers for layers, _ in ends)), sum(outputs for _, outputs in ends)
 
 

@@ -15,7 +15,9 @@ Kernel = int | tuple[int, int]
 Padding = str | int
 Shape = tuple[int, ...]
 
-he_normal = nnx.initializers.he_normal()  # for layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2)
+he_normal = (
+    nnx.initializers.he_normal()
+)  # for layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2)
 
 
 class Conv(nnx.Conv):
@@ -32,19 +34,33 @@ class Conv(nnx.Conv):
     computes_as_flax = True  # for `jaxcnn.quantize`
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, **options
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Kernel = 3,
+        strides: int = 1,
+        padding: Padding | None = None,
+        **options,
     ):
         sides = _pair(kernel)
         around = tuple((side // 2, side // 2) for side in sides) if padding is None else padding
         around = ((padding, padding),) * 2 if isinstance(padding, int) else around
         super().__init__(
-            inputs, outputs, sides, strides, padding=around, conv_general_dilated=ops.conv_general_dilated, **options
+            inputs,
+            outputs,
+            sides,
+            strides,
+            padding=around,
+            conv_general_dilated=ops.conv_general_dilated,
+            **options,
         )
 
     def __call__(self, images: Array) -> Array:
         """``[N, H, W, C]`` to ``[N, H', W', D]``; a bias's gradient is summed as fast as the platform can."""
         bias = self.bias[...] if self.use_bias else None
-        images, kernel, bias = self.promote_dtype((images, self.kernel[...], bias), dtype=self.dtype)
+        images, kernel, bias = self.promote_dtype(
+            (images, self.kernel[...], bias), dtype=self.dtype
+        )
         images = self.conv_general_dilated(
             images,
             kernel,
@@ -81,7 +97,9 @@ class BatchNorm(nnx.BatchNorm):
         mean, square = lax.pmean(moments, self.axis_name) if self.axis_name else moments
         variance = jnp.maximum(square - mean**2, 0)
         for running, seen in ((self.mean, mean), (self.var, variance)):
-            running[...] = lax.stop_gradient(self.momentum * running[...] + (1 - self.momentum) * seen)
+            running[...] = lax.stop_gradient(
+                self.momentum * running[...] + (1 - self.momentum) * seen
+            )
         factor = lax.rsqrt(variance + self.epsilon) * self.scale[...]
         return ops.normalize(x, mean, factor, self.bias[...])
 
@@ -90,15 +108,26 @@ class ConvReLU(nnx.Module):
     """Convolution with a bias, ReLU; the arguments are those of `Conv`."""
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: Kernel = 3, strides: int = 1, padding: Padding | None = None, *, rngs: nnx.Rngs
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Kernel = 3,
+        strides: int = 1,
+        padding: Padding | None = None,
+        *,
+        rngs: nnx.Rngs,
     ):
-        self.conv = Conv(inputs, outputs, kernel, strides, padding, kernel_init=he_normal, rngs=rngs)
+        self.conv = Conv(
+            inputs, outputs, kernel, strides, padding, kernel_init=he_normal, rngs=rngs
+        )
 
     def __call__(self, images: Array) -> Array:
         conv = self.conv
         if not isinstance(conv, Conv):  # watched, or in integers
             return nnx.relu(conv(images))
-        images, kernel, bias = conv.promote_dtype((images, conv.kernel[...], conv.bias[...]), dtype=conv.dtype)
+        images, kernel, bias = conv.promote_dtype(
+            (images, conv.kernel[...], conv.bias[...]), dtype=conv.dtype
+        )
         return ops.conv_relu(images, kernel, bias, _pair(conv.strides), conv.padding)
 
 
@@ -124,7 +153,16 @@ class ConvNorm(nnx.Module):
         momentum: float = 0.9,
         rngs: nnx.Rngs,
     ):
-        self.conv = Conv(inputs, outputs, kernel, strides, padding, use_bias=False, kernel_init=he_normal, rngs=rngs)
+        self.conv = Conv(
+            inputs,
+            outputs,
+            kernel,
+            strides,
+            padding,
+            use_bias=False,
+            kernel_init=he_normal,
+            rngs=rngs,
+        )
         self.norm = BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
         self.activation = activation
 
@@ -243,7 +281,9 @@ class ImagesTooSmallError(InputError):
 
 def _require_pixels(images: Array) -> None:
     if 0 in images.shape[1:]:
-        raise ImagesTooSmallError("the images are too small: nothing of them is left after the network's convolutions and pools")
+        raise ImagesTooSmallError(
+            "the images are too small: nothing of them is left after the network's convolutions and pools"
+        )
 
 
 def _pair(side: Kernel) -> tuple[int, int]:

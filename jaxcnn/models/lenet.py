@@ -61,7 +61,9 @@ class RBF(nnx.Module):
     """``-ops.rbf(features, centres)``, the centres fixed."""
 
     def __init__(self, features: int, outputs: int, *, rngs: nnx.Rngs):
-        self.centres = nnx.Variable(jax.random.rademacher(rngs.params(), (outputs, features), jnp.float32))
+        self.centres = nnx.Variable(
+            jax.random.rademacher(rngs.params(), (outputs, features), jnp.float32)
+        )
 
     def __call__(self, features: Array) -> Array:
         return -ops.rbf(features, self.centres[...])

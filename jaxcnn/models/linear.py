@@ -35,7 +35,9 @@ class MLP(nnx.Module):
     | dense               | 10     |
     """
 
-    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, width: int, rngs: nnx.Rngs):
+    def __init__(
+        self, input_shape: tuple[int, int, int], num_classes: int, *, width: int, rngs: nnx.Rngs
+    ):
         self.hidden1 = Linear(math.prod(input_shape), width, rngs=rngs)
         self.hidden2 = Linear(width, width, rngs=rngs)
         self.out = Linear(width, num_classes, rngs=rngs)

@@ -19,14 +19,18 @@ from flax import nnx
 
 from jaxcnn.models.layers import AvgPool, MaxPool
 
-_CONV = re.compile(r"(?P<channels>\d+)(/(?P<high>\d+)(x(?P<wide>\d+))?)?(:(?P<strides>\d+))?(?P<valid>v)?")
+_CONV = re.compile(
+    r"(?P<channels>\d+)(/(?P<high>\d+)(x(?P<wide>\d+))?)?(:(?P<strides>\d+))?(?P<valid>v)?"
+)
 _POOL = re.compile(r"(?P<kind>[PA])(?P<window>\d+)?(:(?P<strides>\d+))?(?P<padding>[sc])?")
 _PADDING = {None: "VALID", "s": "SAME", "c": "CEIL"}
 
 Layer = Callable
 
 
-def chain(plan: str, inputs: int, conv: Callable[..., Layer], **extra: Callable[[int], Layer]) -> tuple[nnx.Sequential, int]:
+def chain(
+    plan: str, inputs: int, conv: Callable[..., Layer], **extra: Callable[[int], Layer]
+) -> tuple[nnx.Sequential, int]:
     """A chain of layers, and its number of output channels.
 
     Args:
@@ -54,7 +58,9 @@ def chain(plan: str, inputs: int, conv: Callable[..., Layer], **extra: Callable[
             layers.append(conv(channels, outputs, kernel, strides, padding))
             channels = outputs
         else:
-            raise ValueError(f"token {token!r} of the plan {plan!r} is neither a convolution, a pool nor one of {sorted(extra)}")
+            raise ValueError(
+                f"token {token!r} of the plan {plan!r} is neither a convolution, a pool nor one of {sorted(extra)}"
+            )
     return nnx.Sequential(*layers), channels
 
 
@@ -63,6 +69,8 @@ def _pool(kind: str, window: str | None, strides: str | None, padding: str | Non
     return {"P": MaxPool, "A": AvgPool}[kind](side, int(strides or side), _PADDING[padding])
 
 
-def _sizes(channels: str, high: str | None, wide: str | None, strides: str | None, valid: str | None):
+def _sizes(
+    channels: str, high: str | None, wide: str | None, strides: str | None, valid: str | None
+):
     rows = int(high or 3)
     return int(channels), (rows, int(wide or rows)), int(strides or 1), "VALID" if valid else None

@@ -51,10 +51,17 @@ MLP = Recipe(
 )  # fmt: skip
 
 # C1. The paper's stochastic diagonal Levenberg-Marquardt, one image a step, is nobody's any more.
-LENET5 = Recipe("ours: the paper's stochastic diagonal Levenberg-Marquardt (LeCun et al. 1998, §III.B) is replaced by Adam")
+LENET5 = Recipe(
+    "ours: the paper's stochastic diagonal Levenberg-Marquardt (LeCun et al. 1998, §III.B) is replaced by Adam"
+)
 
 MNIST_CNN = Recipe(
-    "Scaler Topics, GPUs and CNN", learning_rate=1e-3, schedule="constant", normalise="unit", dataset="mnist", epochs=5
+    "Scaler Topics, GPUs and CNN",
+    learning_rate=1e-3,
+    schedule="constant",
+    normalise="unit",
+    dataset="mnist",
+    epochs=5,
 )
 
 DEEP_MNIST = Recipe(

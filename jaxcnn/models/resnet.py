@@ -36,7 +36,9 @@ class Bottleneck(nnx.Module):
         self.shortcut = shortcut(inputs, outputs, strides, rngs)
 
     def __call__(self, x: Array) -> Array:
-        return nnx.relu(self.conv3(self.conv2(self.conv1(x))) + (self.shortcut(x) if self.shortcut else x))
+        return nnx.relu(
+            self.conv3(self.conv2(self.conv1(x))) + (self.shortcut(x) if self.shortcut else x)
+        )
 
 
 def shortcut(inputs: int, outputs: int, strides: int, rngs: nnx.Rngs) -> ConvNorm | None:
@@ -71,10 +73,18 @@ class ResNet(nnx.Module):
     """
 
     def __init__(
-        self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, small_images: bool = False, rngs: nnx.Rngs
+        self,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
+        *,
+        depth: int,
+        small_images: bool = False,
+        rngs: nnx.Rngs,
     ):
         block, counts = DEPTHS[depth]
-        self.conv1 = ConvNorm(input_shape[2], 64, 3 if small_images else 7, 1 if small_images else 2, rngs=rngs)
+        self.conv1 = ConvNorm(
+            input_shape[2], 64, 3 if small_images else 7, 1 if small_images else 2, rngs=rngs
+        )
         self.pool1 = None if small_images else MaxPool(3, 2, 1)
         blocks, channels = [], 64
         for stage, count in enumerate(counts):

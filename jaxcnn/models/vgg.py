@@ -22,9 +22,13 @@ class VGG(nnx.Module):
     `PLANS`: convolutions 3×3 with ReLU, max pools 2×2. Then dense 4096 and 4096 with ReLU and dropout 0.5, dense 1000.
     """
 
-    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, rngs: nnx.Rngs):
+    def __init__(
+        self, input_shape: tuple[int, int, int], num_classes: int, *, depth: int, rngs: nnx.Rngs
+    ):
         self.convolve, _ = chain(PLANS[depth], input_shape[2], partial(ConvReLU, rngs=rngs))
-        self.dense1 = Linear(flat_size(self.convolve, input_shape), 4096, kernel_init=he_normal, rngs=rngs)
+        self.dense1 = Linear(
+            flat_size(self.convolve, input_shape), 4096, kernel_init=he_normal, rngs=rngs
+        )
         self.dropout1 = Dropout(0.5, rngs=rngs)
         self.dense2 = Linear(4096, 4096, kernel_init=he_normal, rngs=rngs)
         self.dropout2 = Dropout(0.5, rngs=rngs)

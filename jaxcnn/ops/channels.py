@@ -29,7 +29,9 @@ def channel_sums(images: Array) -> Array:
     [18.0, 18.0, 18.0, 18.0]
     """
     wide = images.astype(jnp.promote_types(images.dtype, jnp.float32))
-    return lax.platform_dependent(wide, cpu=_by_rows, default=lambda images: images.sum(range(images.ndim - 1)))
+    return lax.platform_dependent(
+        wide, cpu=_by_rows, default=lambda images: images.sum(range(images.ndim - 1))
+    )
 
 
 def _by_rows(images: Array) -> Array:

@@ -54,19 +54,40 @@ def conv_general_dilated(
     """
     strides = tuple(window_strides)
     dilation = tuple(rhs_dilation or (1,) * len(strides))
-    divides = images.shape[-1] == feature_group_count * kernel.shape[-2] and kernel.shape[-1] % feature_group_count == 0
-    plain = len(strides) == 2 and feature_group_count <= MOST_GROUPS and set(lhs_dilation or (1,)) == {1}
+    divides = (
+        images.shape[-1] == feature_group_count * kernel.shape[-2]
+        and kernel.shape[-1] % feature_group_count == 0
+    )
+    plain = (
+        len(strides) == 2
+        and feature_group_count <= MOST_GROUPS
+        and set(lhs_dilation or (1,)) == {1}
+    )
     asked = {name for name, value in options.items() if value is not None} - {"precision"}
     if not (plain and divides) or dimension_numbers != NHWC or asked:
         return lax.conv_general_dilated(
-            images, kernel, strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, **options
+            images,
+            kernel,
+            strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            dimension_numbers,
+            feature_group_count,
+            **options,
         )
-    window = _window(images, kernel, strides, padding, dilation, feature_group_count, options.get("precision"))
+    window = _window(
+        images, kernel, strides, padding, dilation, feature_group_count, options.get("precision")
+    )
     return _convolved(stored(images), kernel, window)
 
 
 def conv_relu(
-    images: Array, kernel: Array, bias: Array, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]]
+    images: Array,
+    kernel: Array,
+    bias: Array,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
 ) -> Array:
     """``relu(conv(images, kernel) + bias)``, which a CPU computes in one pass.
 
@@ -82,9 +103,19 @@ def conv_relu(
     return _rectified(stored(images), kernel, bias, window)
 
 
-def _window(images: Array, kernel: Array, strides, padding, dilation, groups: int, precision: lax.PrecisionLike) -> "_Window":
+def _window(
+    images: Array,
+    kernel: Array,
+    strides,
+    padding,
+    dilation,
+    groups: int,
+    precision: lax.PrecisionLike,
+) -> "_Window":
     if isinstance(padding, str):
-        spans = [(size - 1) * step + 1 for size, step in zip(kernel.shape[:2], dilation, strict=True)]
+        spans = [
+            (size - 1) * step + 1 for size, step in zip(kernel.shape[:2], dilation, strict=True)
+        ]
         padding = lax.padtype_to_pads(images.shape[1:3], spans, strides, padding)
     pads = tuple((int(low), int(high)) for low, high in padding)
     return _Window(strides, pads, dilation, images.shape[1:3], kernel.shape[:2], groups, precision)
@@ -105,7 +136,9 @@ class _Window:
     @property
     def spans(self) -> tuple[int, ...]:
         """Pixels from a kernel's first tap to its last."""
-        return tuple((taps - 1) * step + 1 for taps, step in zip(self.kernel, self.dilation, strict=True))
+        return tuple(
+            (taps - 1) * step + 1 for taps, step in zip(self.kernel, self.dilation, strict=True)
+        )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -155,8 +188,12 @@ def _rectified(images: Array, kernel: Array, bias: Array, window: _Window) -> Ar
         return lambda images, kernel, bias: jnp.maximum(convolve(window, images, kernel) + bias, 0)
 
     def fast(images, kernel, bias):
-        if _in_kernels(images, kernel, bias) and native.supports(images, kernel, window.pads, window.dilation):
-            return native.conv_relu(images, kernel, bias, window.strides, window.pads, window.dilation)
+        if _in_kernels(images, kernel, bias) and native.supports(
+            images, kernel, window.pads, window.dilation
+        ):
+            return native.conv_relu(
+                images, kernel, bias, window.strides, window.pads, window.dilation
+            )
         return rectified(_fast_convolution)(images, kernel, bias)
 
     return lax.platform_dependent(images, kernel, bias, cpu=fast, default=rectified(_default))
@@ -170,7 +207,10 @@ def _rectified_forward(images, kernel, bias, window):
 def _rectified_backward(window, saved, cotangent):
     images, kernel, bias, rectified = saved
     cotangent = stored(jnp.where(rectified > 0, cotangent, 0))
-    gradients = _image_gradient(kernel, cotangent, window), _kernel_gradient(images, cotangent, window)
+    gradients = (
+        _image_gradient(kernel, cotangent, window),
+        _kernel_gradient(images, cotangent, window),
+    )
     return *gradients, channel_sums(cotangent).astype(bias.dtype)
 
 
@@ -178,7 +218,9 @@ _rectified.defvjp(_rectified_forward, _rectified_backward)
 
 
 def _by_platform(fast: Callable, default: Callable, window: _Window, *arrays: Array) -> Array:
-    return lax.platform_dependent(*arrays, cpu=partial(_in_groups, fast, window), default=partial(default, window))
+    return lax.platform_dependent(
+        *arrays, cpu=partial(_in_groups, fast, window), default=partial(default, window)
+    )
 
 
 def _in_groups(function: Callable, window: _Window, *arrays: Array) -> Array:
@@ -189,33 +231,49 @@ def _in_groups(function: Callable, window: _Window, *arrays: Array) -> Array:
     return jnp.concatenate([function(window, *share) for share in shares], -1)
 
 
-def _xla(images: Array, kernel: Array, strides, pads, dilation, precision, groups: int = 1, spread=(1, 1)) -> Array:
+def _xla(
+    images: Array, kernel: Array, strides, pads, dilation, precision, groups: int = 1, spread=(1, 1)
+) -> Array:
     return lax.conv_general_dilated(
         images, kernel, strides, pads, spread, dilation, NHWC, groups, precision=precision
     )  # fmt: skip
 
 
 def _default(window: _Window, images: Array, kernel: Array) -> Array:
-    return _xla(images, kernel, window.strides, window.pads, window.dilation, window.precision, window.groups)
+    return _xla(
+        images,
+        kernel,
+        window.strides,
+        window.pads,
+        window.dilation,
+        window.precision,
+        window.groups,
+    )
 
 
 def _default_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
     channels = kernel.shape[2] * window.groups
     images = jax.ShapeDtypeStruct((len(cotangent), *window.image, channels), cotangent.dtype)
-    return jax.linear_transpose(lambda images: _default(window, images, kernel), images)(cotangent)[0]
+    return jax.linear_transpose(lambda images: _default(window, images, kernel), images)(cotangent)[
+        0
+    ]
 
 
 def _default_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     channels = images.shape[-1] // window.groups, cotangent.shape[-1]
     kernel = jax.ShapeDtypeStruct((*window.kernel, *channels), images.dtype)
-    return jax.linear_transpose(lambda kernel: _default(window, images, kernel), kernel)(cotangent)[0]
+    return jax.linear_transpose(lambda kernel: _default(window, images, kernel), kernel)(cotangent)[
+        0
+    ]
 
 
 def _fast_convolution(window: _Window, images: Array, kernel: Array) -> Array:
     return _plain(images, kernel, window.strides, window.pads, window.dilation, window.precision)
 
 
-def _plain(images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, turned: bool = False) -> Array:
+def _plain(
+    images: Array, kernel: Array, strides, pads: Pairs, dilation, precision, turned: bool = False
+) -> Array:
     if _in_kernels(images, kernel) and native.supports(images, kernel, pads, dilation):
         return native.convolution(images, kernel, strides, pads, dilation, turned=turned)
     return _xla(images, _turned(kernel) if turned else kernel, strides, pads, dilation, precision)
@@ -227,7 +285,10 @@ def _turned(kernel: Array) -> Array:
 
 
 def _in_kernels(*arrays: Array) -> bool:
-    return all(array.dtype == jnp.float32 and array.size and not divided(array) for array in arrays) and native.available()
+    return (
+        all(array.dtype == jnp.float32 and array.size and not divided(array) for array in arrays)
+        and native.available()
+    )
 
 
 def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Array:
@@ -241,14 +302,26 @@ def _fast_image_gradient(window: _Window, kernel: Array, cotangent: Array) -> Ar
         low = window.spans[axis] - 1 - window.pads[axis][0]
         around.append((low, window.image[axis] + window.spans[axis] - 1 - spread - low))
     if window.strides == (1, 1):
-        return _plain(cotangent, kernel, (1, 1), tuple(around), window.dilation, window.precision, turned=True)
-    return _xla(cotangent, _turned(kernel), (1, 1), tuple(around), window.dilation, window.precision, spread=window.strides)
+        return _plain(
+            cotangent, kernel, (1, 1), tuple(around), window.dilation, window.precision, turned=True
+        )
+    return _xla(
+        cotangent,
+        _turned(kernel),
+        (1, 1),
+        tuple(around),
+        window.dilation,
+        window.precision,
+        spread=window.strides,
+    )
 
 
 def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> Array:
     """The images convolved with the cotangent, examples in the place of channels and channels in that of examples."""
     if min(map(min, window.pads)) >= 0 and _in_kernels(images, cotangent):
-        return native.kernel_gradient(images, cotangent, window.kernel, window.strides, window.pads, window.dilation)
+        return native.kernel_gradient(
+            images, cotangent, window.kernel, window.strides, window.pads, window.dilation
+        )
     around = []
     for axis in range(2):
         spread = (cotangent.shape[1 + axis] - 1) * window.strides[axis] + 1
@@ -256,7 +329,9 @@ def _fast_kernel_gradient(window: _Window, images: Array, cotangent: Array) -> A
         around.append((window.pads[axis][0], reach - images.shape[1 + axis] - window.pads[axis][0]))
     channels_first = jnp.transpose(images, (3, 1, 2, 0))
     as_kernel = jnp.transpose(cotangent, (1, 2, 0, 3))
-    gradient = _xla(channels_first, as_kernel, window.dilation, tuple(around), window.strides, window.precision)
+    gradient = _xla(
+        channels_first, as_kernel, window.dilation, tuple(around), window.strides, window.precision
+    )
     return jnp.transpose(gradient, (1, 2, 0, 3))
 
 
@@ -268,20 +343,34 @@ def _between_strides(window: _Window, kernel: Array, cotangent: Array) -> Array:
     blocks = [-(-max(size + low, (count - 1) * stride + taps) // stride) for size, (low, _), count, stride, taps in zip(
         window.image, window.pads, cotangent.shape[1:3], window.strides, window.kernel, strict=True)]  # fmt: skip
     rows = [
-        jnp.stack([_at_remainder(window, kernel, cotangent, blocks, (i, j)) for j in range(window.strides[1])], 3)
+        jnp.stack(
+            [
+                _at_remainder(window, kernel, cotangent, blocks, (i, j))
+                for j in range(window.strides[1])
+            ],
+            3,
+        )
         for i in range(window.strides[0])
     ]
     stacked = jnp.stack(rows, 2)
-    padded = stacked.reshape(len(cotangent), blocks[0] * window.strides[0], blocks[1] * window.strides[1], kernel.shape[2])
+    padded = stacked.reshape(
+        len(cotangent),
+        blocks[0] * window.strides[0],
+        blocks[1] * window.strides[1],
+        kernel.shape[2],
+    )
     (top, _), (left, _) = window.pads
     return padded[:, top : top + window.image[0], left : left + window.image[1]]
 
 
-def _at_remainder(window: _Window, kernel: Array, cotangent: Array, blocks, remainder: tuple[int, int]) -> Array:
+def _at_remainder(
+    window: _Window, kernel: Array, cotangent: Array, blocks, remainder: tuple[int, int]
+) -> Array:
     taps = kernel[remainder[0] :: window.strides[0], remainder[1] :: window.strides[1]]
     if 0 in taps.shape:
         return jnp.zeros((len(cotangent), *blocks, kernel.shape[2]), cotangent.dtype)
     around = tuple(
-        (size - 1, count - given) for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False)
+        (size - 1, count - given)
+        for size, count, given in zip(taps.shape, blocks, cotangent.shape[1:3], strict=False)
     )
     return _plain(cotangent, taps, (1, 1), around, (1, 1), window.precision, turned=True)

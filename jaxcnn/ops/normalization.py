@@ -8,7 +8,9 @@ import numpy as np
 from jax import Array, lax
 
 
-def local_response_norm(images: Array, radius: int = 2, bias: float = 2.0, alpha: float = 1e-4, beta: float = 0.75) -> Array:
+def local_response_norm(
+    images: Array, radius: int = 2, bias: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
+) -> Array:
     """Divides each value by the strength of its neighbours in the channel axis.
 
     ``b[i] = a[i] / (bias + alpha * sum(a[j] ** 2 for j in range(i - radius, i + radius + 1))) ** beta``, the sum over the
@@ -74,7 +76,9 @@ def _neighbours(array: Array, radius: int) -> Array:
     return lax.reduce_window(array, 0.0, lax.add, (*ones, 2 * radius + 1), (*ones, 1), "SAME")
 
 
-def local_contrast_norm(images: Array, window: int = 9, sigma: float | None = None, epsilon: float = 1e-4) -> Array:
+def local_contrast_norm(
+    images: Array, window: int = 9, sigma: float | None = None, epsilon: float = 1e-4
+) -> Array:
     """Subtracts from each value the mean around it, in all channels, and divides by the deviation around it.
 
     With ``mean(x)[j, k] = sum(w[p, q] * x[i, j + p, k + q] for i, p, q)``, weights ``w`` of a Gaussian that sum to 1 over the
@@ -105,7 +109,9 @@ def local_contrast_norm(images: Array, window: int = 9, sigma: float | None = No
     wide = _wide(images)
     centred = wide - _local_mean(wide, window, sigma)
     deviation = jnp.sqrt(jnp.maximum(_local_mean(centred**2, window, sigma), epsilon**2))
-    return (centred / jnp.maximum(deviation, deviation.mean((1, 2), keepdims=True))).astype(images.dtype)
+    return (centred / jnp.maximum(deviation, deviation.mean((1, 2), keepdims=True))).astype(
+        images.dtype
+    )
 
 
 def _local_mean(images: Array, window: int, sigma: float) -> Array:
@@ -122,4 +128,7 @@ def _local_mean(images: Array, window: int, sigma: float) -> Array:
 def _weighted(images: Array, axis: int, weights: np.ndarray) -> Array:
     size, half = images.shape[axis], len(weights) // 2
     padded = jnp.pad(images, [(half, half) if i == axis else (0, 0) for i in range(4)])
-    return sum(float(weight) * lax.slice_in_dim(padded, i, i + size, 1, axis) for i, weight in enumerate(weights))
+    return sum(
+        float(weight) * lax.slice_in_dim(padded, i, i + size, 1, axis)
+        for i, weight in enumerate(weights)
+    )

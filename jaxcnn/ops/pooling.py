@@ -20,7 +20,12 @@ Pads = tuple[Pair, Pair]
 PADDINGS = ("VALID", "SAME", "CEIL")
 
 
-def max_pool(images: Array, window: Window = (2, 2), strides: Window | None = None, padding: str | int = "VALID") -> Array:
+def max_pool(
+    images: Array,
+    window: Window = (2, 2),
+    strides: Window | None = None,
+    padding: str | int = "VALID",
+) -> Array:
     """The largest value in each window.
 
     Args:
@@ -74,7 +79,9 @@ def avg_pool(
     return total / (window[0] * window[1])
 
 
-def _settings(images: Array, window: Window, strides: Window | None, padding: str | int) -> tuple[Pair, Pair, Pads]:
+def _settings(
+    images: Array, window: Window, strides: Window | None, padding: str | int
+) -> tuple[Pair, Pair, Pads]:
     """Window and strides as pairs, and the padding before and after the rows and the columns."""
     window = _pair("window", window)
     strides = window if strides is None else _pair("strides", strides)
@@ -85,7 +92,9 @@ def _settings(images: Array, window: Window, strides: Window | None, padding: st
         pads = lax.padtype_to_pads(images.shape[1:3], window, strides, padding)
         return window, strides, tuple((int(low), int(high)) for low, high in pads)
     if isinstance(padding, bool) or not isinstance(padding, int) or not 0 <= padding < min(window):
-        raise ValueError(f"padding must be one of {', '.join(PADDINGS)}, or less than the window in pixels; got {padding!r}")
+        raise ValueError(
+            f"padding must be one of {', '.join(PADDINGS)}, or less than the window in pixels; got {padding!r}"
+        )
     return window, strides, ((padding, padding),) * 2
 
 
@@ -106,19 +115,31 @@ def _ceil_padding(size: int, window: int, stride: int) -> int:
 def _pixels(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
     """How many of the image's own pixels lie in each window, ``[H', W', 1]``."""
     counts = []
-    for size, length, stride, (low, high) in zip(images.shape[1:3], window, strides, pads, strict=True):
+    for size, length, stride, (low, high) in zip(
+        images.shape[1:3], window, strides, pads, strict=True
+    ):
         first = np.arange(0, low + size + high - length + 1, stride) - low
         counts.append(np.minimum(first + length, size) - np.maximum(first, 0))
     return jnp.asarray(np.outer(*counts)[:, :, None])
 
 
-def _pool(images: Array, window: Pair, strides: Pair, pads: Pads, native: Callable, slices: Callable, by_axes: Callable) -> Array:
+def _pool(
+    images: Array,
+    window: Pair,
+    strides: Pair,
+    pads: Pads,
+    native: Callable,
+    slices: Callable,
+    by_axes: Callable,
+) -> Array:
     native = functools.partial(native, window=window, strides=strides, padding=pads)
     if 0 in jax.eval_shape(native, images).shape:
         return native(images)
     small = window[0] * window[1] <= 4 and window == strides and not any(map(any, pads))
     by_axes = functools.partial(by_axes, window=window, strides=strides, padding=pads)
-    return _by_platform(functools.partial(slices, window=window) if small else by_axes, native, images)
+    return _by_platform(
+        functools.partial(slices, window=window) if small else by_axes, native, images
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -135,18 +156,26 @@ def _backward(cpu, native, images, cotangent):
         return jax.vjp(pool, images)[1](cotangent)[0]
 
     of = functools.partial
-    return (lax.platform_dependent(images, cotangent, cpu=of(gradient, cpu), default=of(gradient, native)),)
+    return (
+        lax.platform_dependent(
+            images, cotangent, cpu=of(gradient, cpu), default=of(gradient, native)
+        ),
+    )
 
 
 _by_platform.defvjp(_forward, _backward)
 
 
 def _max_native(images: Array, window: Pair, strides: Pair, padding: str | Sequence[Pair]) -> Array:
-    return lax.reduce_window(images, -jnp.inf, lax.max, (1, *window, 1), (1, *strides, 1), _around(padding))
+    return lax.reduce_window(
+        images, -jnp.inf, lax.max, (1, *window, 1), (1, *strides, 1), _around(padding)
+    )
 
 
 def _sum_native(images: Array, window: Pair, strides: Pair, padding: str | Sequence[Pair]) -> Array:
-    return lax.reduce_window(images, 0.0, lax.add, (1, *window, 1), (1, *strides, 1), _around(padding))
+    return lax.reduce_window(
+        images, 0.0, lax.add, (1, *window, 1), (1, *strides, 1), _around(padding)
+    )
 
 
 def _around(padding: str | Sequence[Pair]) -> str | tuple[Pair, ...]:
@@ -162,7 +191,9 @@ def _strided_slices(images: Array, window: Pair) -> list[Array]:
 
 def _max_slices(images: Array, window: Pair) -> Array:
     def larger(a: Array, b: Array) -> Array:
-        return jnp.where((b > a) | (b != b), b, a)  # not jnp.maximum, which would halve the gradient between equals
+        return jnp.where(
+            (b > a) | (b != b), b, a
+        )  # not jnp.maximum, which would halve the gradient between equals
 
     return functools.reduce(larger, _strided_slices(images, window))
 
@@ -172,7 +203,10 @@ def _sum_slices(images: Array, window: Pair) -> Array:
 
 
 def _max_by_axes(images: Array, window: Pair, strides: Pair, padding: Pads) -> Array:
-    for axis in (1, 0):  # columns first: the first of equals within a row, then the first row, is the first in row order
+    for axis in (
+        1,
+        0,
+    ):  # columns first: the first of equals within a row, then the first row, is the first in row order
         images = _max_along(images, 1 + axis, window[axis], strides[axis], padding[axis])
     return images
 
@@ -184,9 +218,13 @@ def _sum_by_axes(images: Array, window: Pair, strides: Pair, padding: Pads) -> A
             def along(value, elsewhere, axis=axis):
                 return (value[0], elsewhere) if axis == 0 else (elsewhere, value[1])
 
-            images = _sum_native(images, along(window, 1), along(strides, 1), along(padding, (0, 0)))
+            images = _sum_native(
+                images, along(window, 1), along(strides, 1), along(padding, (0, 0))
+            )
         else:
-            images = functools.reduce(jnp.add, _taps(images, 1 + axis, window[axis], strides[axis], (0, 0)))
+            images = functools.reduce(
+                jnp.add, _taps(images, 1 + axis, window[axis], strides[axis], (0, 0))
+            )
     return images
 
 
@@ -238,7 +276,9 @@ def _spread(parts: list[Array], axis: int, stride: int, size: int) -> Array:
 
     parts = parts + [jnp.zeros_like(parts[0])] * (stride - len(parts))
     sums = [
-        functools.reduce(jnp.add, [moved(part, shift) for shift, part in enumerate(parts[remainder::stride])])
+        functools.reduce(
+            jnp.add, [moved(part, shift) for shift, part in enumerate(parts[remainder::stride])]
+        )
         for remainder in range(stride)
     ]
     shape = (*parts[0].shape[:axis], blocks * stride, *parts[0].shape[axis + 1 :])

@@ -10,7 +10,16 @@ from jaxcnn.parallel.jit import Jit
 from jaxcnn.parallel.pmap import Pmap
 from jaxcnn.parallel.strategy import Strategy, batch_share
 
-__all__ = ["AUTO", "REFERENCE", "STRATEGIES", "Strategy", "batch_share", "device_count", "resolve", "strategy"]
+__all__ = [
+    "AUTO",
+    "REFERENCE",
+    "STRATEGIES",
+    "Strategy",
+    "batch_share",
+    "device_count",
+    "resolve",
+    "strategy",
+]
 
 STRATEGIES: dict[str, type[Strategy]] = {"jit": Jit, "pmap": Pmap, "data": Data}
 REFERENCE = "jit"  # the strategy whose results every other one must reproduce

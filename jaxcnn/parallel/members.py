@@ -48,7 +48,9 @@ class Members:
 
     def place_data(self, data: Any, axes: Axes = None) -> Any:
         """Data on the devices: each member's own where `axes` says 0, whole on every device where it says None."""
-        shardings = jax.tree.map(lambda axis: NamedSharding(self._mesh, _spec(axis)), axes, is_leaf=_is_axis)
+        shardings = jax.tree.map(
+            lambda axis: NamedSharding(self._mesh, _spec(axis)), axes, is_leaf=_is_axis
+        )
         return jax.device_put(data, shardings)
 
     def compile(self, function: Callable, in_axes: tuple[Axes, ...]) -> Callable:
@@ -63,13 +65,18 @@ class Members:
         """
         specs = jax.tree.map(_spec, in_axes, is_leaf=_is_axis)
         mapped = jax.vmap(function, in_axes=in_axes)
-        sharding = jax.shard_map(mapped, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False)
+        sharding = jax.shard_map(
+            mapped, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False
+        )
         return jax.jit(sharding, compiler_options=self.options or None)
 
     def fetch(self, tree: Any) -> list[Any]:
         """Each member's part of what a program gave, on the host."""
         host = jax.device_get(tree)
-        return [jax.tree.map(lambda leaf, member=member: leaf[member], host) for member in range(self.count)]
+        return [
+            jax.tree.map(lambda leaf, member=member: leaf[member], host)
+            for member in range(self.count)
+        ]
 
 
 def _spec(axis: int | None) -> PartitionSpec:

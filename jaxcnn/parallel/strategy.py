@@ -113,6 +113,4 @@ def batch_share(batch: Shapes, device_count: int) -> Shapes:
 
 def with_sharding(shapes: Shapes, sharding: jax.sharding.Sharding) -> Shapes:
     """The same shapes, each with this sharding."""
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes
-    )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)

@@ -53,7 +53,9 @@ class Int8Conv(nnx.Module):
     def __call__(self, images: Array) -> Array:
         """``f32[N, H, W, C]`` to ``f32[N, H', W', D]``; bfloat16 is taken too."""
         integers = to_integers(images, self.input_scale[...])
-        return _to_floats(self, convolve(integers, self.kernel[...], self.window, self.pieces, self.convolution))
+        return _to_floats(
+            self, convolve(integers, self.kernel[...], self.window, self.pieces, self.convolution)
+        )
 
 
 def layer_in_integers(layer: nnx.Linear | nnx.Conv, largest: float) -> Int8Linear | Int8Conv:
@@ -68,7 +70,9 @@ def can_be_integers(layer: object) -> bool:
     """
     if isinstance(layer, nnx.Linear):
         return type(layer).__call__ is nnx.Linear.__call__
-    same = type(layer).__call__ is nnx.Conv.__call__ or getattr(type(layer), "computes_as_flax", False)
+    same = type(layer).__call__ is nnx.Conv.__call__ or getattr(
+        type(layer), "computes_as_flax", False
+    )
     if not isinstance(layer, nnx.Conv) or not same:
         return False
     known_padding = not isinstance(layer.padding, str) or layer.padding in ("SAME", "VALID")
@@ -83,7 +87,9 @@ def scale_of(largest: np.ndarray | float) -> np.ndarray:
     (2.0, 1.0)
     """
     scale = np.asarray(largest, np.float32) / np.float32(LARGEST)
-    return np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))  # XLA takes smaller numbers for 0
+    return np.where(
+        scale >= np.finfo(np.float32).tiny, scale, np.float32(1)
+    )  # XLA takes smaller numbers for 0
 
 
 def to_integers(values: Array, scale: Array) -> Array:
@@ -101,7 +107,9 @@ def window_of(layer: nnx.Conv) -> Window:
     padding = layer.padding
     if not isinstance(padding, str):
         padding = tuple(_both(side) for side in _both(padding))
-    return Window(_both(layer.strides), padding, _both(layer.kernel_dilation), layer.feature_group_count)
+    return Window(
+        _both(layer.strides), padding, _both(layer.kernel_dilation), layer.feature_group_count
+    )
 
 
 def _take(new: Int8Linear | Int8Conv, layer: nnx.Linear | nnx.Conv, largest: float) -> None:
@@ -111,7 +119,9 @@ def _take(new: Int8Linear | Int8Conv, layer: nnx.Linear | nnx.Conv, largest: flo
     new.kernel = Integers(jnp.asarray(integers))
     new.kernel_scale = Integers(jnp.asarray(scale))
     new.input_scale = Integers(jnp.asarray(scale_of(largest)))
-    new.bias = nnx.data(None) if layer.bias is None else Integers(layer.bias[...].astype(jnp.float32))
+    new.bias = (
+        nnx.data(None) if layer.bias is None else Integers(layer.bias[...].astype(jnp.float32))
+    )
     new.pieces = pieces(integers)
 
 
@@ -123,4 +133,6 @@ def _to_floats(layer: Int8Linear | Int8Conv, sums: Array) -> Array:
 def _both(sides: int | tuple | list | None) -> tuple:
     """Of height and width; Flax takes one number for both, and None for 1."""
     sides = 1 if sides is None else sides
-    return (sides, sides) if isinstance(sides, int) else tuple(sides) * (2 if len(sides) == 1 else 1)
+    return (
+        (sides, sides) if isinstance(sides, int) else tuple(sides) * (2 if len(sides) == 1 else 1)
+    )

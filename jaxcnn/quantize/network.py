@@ -35,7 +35,9 @@ class Observed(nnx.Module):
         return self.layer(inputs)
 
 
-def quantize(model: nnx.Module, images: Array, *, percentile: float = 100.0, keep: tuple[str, ...] = ()) -> nnx.Module:
+def quantize(
+    model: nnx.Module, images: Array, *, percentile: float = 100.0, keep: tuple[str, ...] = ()
+) -> nnx.Module:
     """The network in 8-bit integers, by post-training quantisation; runs on CPU, GPU and TPU.
 
     Every `nnx.Linear` and every two-dimensional `nnx.Conv` that ran in calibration is exchanged, the first and the last too:
@@ -66,16 +68,23 @@ def quantize(model: nnx.Module, images: Array, *, percentile: float = 100.0, kee
     ('layers.0',)
     """
     if not len(images):
-        raise InputError("no images to calibrate with: a few hundred training images show how large the activations are")
+        raise InputError(
+            "no images to calibrate with: a few hundred training images show how large the activations are"
+        )
     if not 0 < percentile <= 100:
         raise InputError(f"percentile {percentile}: must lie above 0 and not above 100")
     known = _names(model, can_be_integers)
     for name in keep:
         require_known("layer", name, known)
     if not set(known) - set(keep):
-        raise InputError("no layer to compute in 8-bit integers: none is dense or a convolution over images and not kept")
+        raise InputError(
+            "no layer to compute in 8-bit integers: none is dense or a convolution over images and not kept"
+        )
     observing = _exchanged(
-        model, lambda name, layer: Observed(layer, percentile) if name in known and name not in keep else layer
+        model,
+        lambda name, layer: (
+            Observed(layer, percentile) if name in known and name not in keep else layer
+        ),
     )
     observing.eval()
     for start in range(0, len(images), BATCH):
@@ -99,13 +108,17 @@ def _in_integers(name: str, layer: Any) -> Any:
         return layer
     largest = float(layer.largest[...])
     if not np.isfinite(largest):
-        raise InputError(f"layer {name!r} met values that are not finite in calibration: the network or its images are damaged")
+        raise InputError(
+            f"layer {name!r} met values that are not finite in calibration: the network or its images are damaged"
+        )
     return layer.layer if largest < 0 else layer_in_integers(layer.layer, largest)
 
 
 def _exchanged(model: nnx.Module, change: Callable[[str, Any], Any]) -> nnx.Module:
     """A copy with other layers in the place of some; a layer that the network has in two places stays one."""
-    return nnx.recursive_map(lambda path, node: change(".".join(map(str, path)), node), nnx.clone(model))
+    return nnx.recursive_map(
+        lambda path, node: change(".".join(map(str, path)), node), nnx.clone(model)
+    )
 
 
 def _names(model: nnx.Module, wanted: Callable[[Any], bool]) -> tuple[str, ...]:

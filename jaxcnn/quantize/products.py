@@ -55,7 +55,9 @@ def pieces(kernel: np.ndarray) -> int:
     sums = np.concatenate([np.zeros_like(weights[:1]), np.cumsum(weights, 0)]) * LARGEST
     channels = len(weights)
     for number in range(1, channels + 1):
-        if all(np.all(sums[end] - sums[start] <= EXACT) for start, end in _bounds(channels, number)):
+        if all(
+            np.all(sums[end] - sums[start] <= EXACT) for start, end in _bounds(channels, number)
+        ):
             return number
     return 0
 
@@ -64,7 +66,9 @@ def multiply(inputs: Array, kernel: Array, number: int) -> Array:
     """``i8[…, C] · i8[C, D]`` to ``i32[…, D]``; `number` is `pieces` of the kernel."""
     if not number:
         return integers(inputs, kernel)
-    return lax.platform_dependent(inputs, kernel, cpu=lambda x, k: _multiply_floats(x, k, number), default=integers)
+    return lax.platform_dependent(
+        inputs, kernel, cpu=lambda x, k: _multiply_floats(x, k, number), default=integers
+    )
 
 
 def integers(inputs: Array, kernel: Array) -> Array:
@@ -73,7 +77,9 @@ def integers(inputs: Array, kernel: Array) -> Array:
     return lax.dot_general(inputs, kernel, contracted, preferred_element_type=jnp.int32)
 
 
-def convolve(images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]) -> Array:
+def convolve(
+    images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]
+) -> Array:
     """``i8[N, H, W, C]`` by ``i8[h, w, C / groups, D]`` to ``i32[N, H', W', D]``.
 
     Args:
@@ -88,7 +94,9 @@ def convolve(images: Array, kernel: Array, window: Window, number: int, convolut
         return convolve_floats(images, kernel, window, number, convolution)
 
     def native(images: Array, kernel: Array) -> Array:
-        return _convolved(lax.conv_general_dilated, images, kernel, window, preferred_element_type=jnp.int32)
+        return _convolved(
+            lax.conv_general_dilated, images, kernel, window, preferred_element_type=jnp.int32
+        )
 
     def by_windows(images: Array, kernel: Array) -> Array:
         return convolve_windows(images, kernel, window)
@@ -97,13 +105,17 @@ def convolve(images: Array, kernel: Array, window: Window, number: int, convolut
     return lax.platform_dependent(images, kernel, **ways, default=native)
 
 
-def convolve_floats(images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]) -> Array:
+def convolve_floats(
+    images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]
+) -> Array:
     """`convolve` in float32, the channels in pieces; `Window.padding` in pixels."""
     total = None
     for start, end in _bounds(kernel.shape[2], number):
         part = _of_each_group(images, window.groups, start, end).astype(jnp.float32)
         weights = kernel[:, :, start:end].astype(jnp.float32)
-        found = _convolved(convolution, part, weights, window, precision=lax.Precision.HIGHEST).astype(jnp.int32)
+        found = _convolved(
+            convolution, part, weights, window, precision=lax.Precision.HIGHEST
+        ).astype(jnp.int32)
         total = found if total is None else total + found
     return total
 
@@ -114,7 +126,11 @@ def convolve_windows(images: Array, kernel: Array, window: Window) -> Array:
     groups = window.groups
     seen = jnp.stack(list(_shifted(images, kernel.shape[:2], window)), 3)  # i8[N, H', W', h · w, C]
     *place, taps, _ = seen.shape
-    seen = seen.reshape(*place, taps, groups, channels).swapaxes(3, 4).reshape(*place, groups, taps * channels)
+    seen = (
+        seen.reshape(*place, taps, groups, channels)
+        .swapaxes(3, 4)
+        .reshape(*place, groups, taps * channels)
+    )
     weights = kernel.reshape(height * width * channels, groups, outputs // groups)
     found = [integers(seen[..., group, :], weights[:, group]) for group in range(groups)]
     return jnp.concatenate(found, -1)
@@ -123,7 +139,10 @@ def convolve_windows(images: Array, kernel: Array, window: Window) -> Array:
 def _multiply_floats(inputs: Array, kernel: Array, number: int) -> Array:
     total = None
     for start, end in _bounds(len(kernel), number):
-        part, weights = inputs[..., start:end].astype(jnp.float32), kernel[start:end].astype(jnp.float32)
+        part, weights = (
+            inputs[..., start:end].astype(jnp.float32),
+            kernel[start:end].astype(jnp.float32),
+        )
         found = jnp.matmul(part, weights, precision=lax.Precision.HIGHEST).astype(jnp.int32)
         total = found if total is None else total + found
     return total
@@ -149,20 +168,34 @@ def _shifted(images: Array, sides: tuple[int, int], window: Window) -> Iterator[
     for row in range(sides[0]):
         for column in range(sides[1]):
             first = (row * window.dilation[0], column * window.dilation[1])
-            last = [begin + size - span for begin, size, span in zip(first, images.shape[1:3], spans, strict=True)]
-            yield images[:, first[0] : last[0] : window.strides[0], first[1] : last[1] : window.strides[1]]
+            last = [
+                begin + size - span
+                for begin, size, span in zip(first, images.shape[1:3], spans, strict=True)
+            ]
+            yield images[
+                :, first[0] : last[0] : window.strides[0], first[1] : last[1] : window.strides[1]
+            ]
 
 
 def _in_pixels(images: Array, kernel: Array, window: Window) -> Window:
     """The same window, its padding in pixels."""
     if not isinstance(window.padding, str):
         return window
-    spans = [(side - 1) * step + 1 for side, step in zip(kernel.shape[:2], window.dilation, strict=True)]
+    spans = [
+        (side - 1) * step + 1 for side, step in zip(kernel.shape[:2], window.dilation, strict=True)
+    ]
     pads = lax.padtype_to_pads(images.shape[1:3], spans, window.strides, window.padding)
-    return Window(window.strides, tuple((int(low), int(high)) for low, high in pads), window.dilation, window.groups)
+    return Window(
+        window.strides,
+        tuple((int(low), int(high)) for low, high in pads),
+        window.dilation,
+        window.groups,
+    )
 
 
-def _convolved(convolution: Callable[..., Array], images: Array, kernel: Array, window: Window, **options) -> Array:
+def _convolved(
+    convolution: Callable[..., Array], images: Array, kernel: Array, window: Window, **options
+) -> Array:
     return convolution(
         images, kernel, window.strides, window.padding, rhs_dilation=window.dilation, dimension_numbers=NHWC,
         feature_group_count=window.groups, **options,

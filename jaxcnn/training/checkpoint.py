@@ -106,7 +106,9 @@ class Checkpoints:
             self._managers[name] = ocp.CheckpointManager(self.folder / name, options=options)
         return self._managers[name]
 
-    def _save(self, name: str, step: int, state: TrainState, history: History | None = None) -> None:
+    def _save(
+        self, name: str, step: int, state: TrainState, history: History | None = None
+    ) -> None:
         manager = self._manager(name)
         if step in manager.all_steps():
             return

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
     """Within, a first SIGINT or SIGTERM only makes the function given return True; a second one acts at once."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # signals reach the main thread alone
         yield asked.is_set
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -28,20 +28,32 @@ def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
     logits, labels, mask = class_logits(first), batch["label"], mask_of(batch)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     for head in auxiliary:
-        losses += AUXILIARY_WEIGHT * optax.softmax_cross_entropy_with_integer_labels(class_logits(head), labels)
+        losses += AUXILIARY_WEIGHT * optax.softmax_cross_entropy_with_integer_labels(
+            class_logits(head), labels
+        )
     correct = jnp.argmax(logits, axis=-1) == labels
-    return {"loss": jnp.sum(losses * mask), "correct": jnp.sum(correct * mask), "count": jnp.sum(mask)}
+    return {
+        "loss": jnp.sum(losses * mask),
+        "correct": jnp.sum(correct * mask),
+        "count": jnp.sum(mask),
+    }
 
 
 def class_logits(logits: Array) -> Array:
     """``f32[N, classes]``; a single column z becomes (0, z), whose softmax is the sigmoid."""
-    return jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1) if logits.shape[-1] == 1 else logits
+    return (
+        jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
+        if logits.shape[-1] == 1
+        else logits
+    )
 
 
 def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = ()) -> Array:
     """``factor / 2 · Σ w²`` over the kernels of some layers, of all where none is named: a term of the loss, ``f32[]``."""
     leaves = jax.tree.leaves_with_path(params)
-    kernels = [leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)]
+    kernels = [
+        leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)
+    ]
     return factor / 2 * sum((jnp.sum(kernel**2) for kernel in kernels), start=jnp.float32(0))
 
 
@@ -57,4 +69,8 @@ def means(metrics: Metrics) -> dict[str, float]:
     {'loss': 0.75, 'accuracy': 0.25}
     """
     count = float(metrics["count"])
-    return {"accuracy" if name == "correct" else name: float(total) / count for name, total in metrics.items() if name != "count"}
+    return {
+        "accuracy" if name == "correct" else name: float(total) / count
+        for name, total in metrics.items()
+        if name != "count"
+    }

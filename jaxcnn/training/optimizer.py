@@ -14,14 +14,18 @@ OPTIMIZERS: dict[str, Callable[[optax.ScalarOrSchedule], optax.GradientTransform
     "nesterov": lambda rate: optax.sgd(rate, momentum=0.9, nesterov=True),
     "adam": optax.adam,
     "rmsprop": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1e-7),  # Keras's defaults
-    "rmsprop_1": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1.0, initial_scale=1.0),  # Szegedy et al. 2017, §4
+    "rmsprop_1": lambda rate: optax.rmsprop(
+        rate, decay=0.9, eps=1.0, initial_scale=1.0
+    ),  # Szegedy et al. 2017, §4
 }
 
 SCHEDULES = "constant, cosine, poly:POWER, step:EPOCHS:FACTOR, milestones:SHARE,…:FACTOR"
 _NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"
 
 
-def optimizer(name: str, rate: float, schedule_name: str, *, steps: int, steps_per_epoch: int) -> optax.GradientTransformation:
+def optimizer(
+    name: str, rate: float, schedule_name: str, *, steps: int, steps_per_epoch: int
+) -> optax.GradientTransformation:
     """An optimiser with its schedule.
 
     Args:
@@ -35,7 +39,9 @@ def optimizer(name: str, rate: float, schedule_name: str, *, steps: int, steps_p
       InputError: an unknown optimiser or schedule.
     """
     require_known("optimizer", name, OPTIMIZERS)
-    return OPTIMIZERS[name](schedule(schedule_name, rate, steps=steps, steps_per_epoch=steps_per_epoch))
+    return OPTIMIZERS[name](
+        schedule(schedule_name, rate, steps=steps, steps_per_epoch=steps_per_epoch)
+    )
 
 
 def schedule(name: str, rate: float, *, steps: int, steps_per_epoch: int) -> optax.ScalarOrSchedule:
@@ -66,5 +72,7 @@ def schedule(name: str, rate: float, *, steps: int, steps_per_epoch: int) -> opt
         return optax.exponential_decay(rate, every, float(match[2]), staircase=True)
     if match := re.fullmatch(f"milestones:({_NUMBER}(?:,{_NUMBER})*):{_NUMBER}", name):
         shares, factor = [float(share) for share in match[1].split(",")], float(match.groups()[-1])
-        return optax.piecewise_constant_schedule(rate, {math.ceil(share * steps): factor for share in shares})
+        return optax.piecewise_constant_schedule(
+            rate, {math.ceil(share * steps): factor for share in shares}
+        )
     raise InputError(f"unknown schedule {name!r}; known: {SCHEDULES}")

@@ -38,7 +38,9 @@ PRECISIONS: dict[str, Precision] = {
     "float16": Precision("float16", jnp.float16, initial_scale=2.0**15),
 }
 
-GROWTH_INTERVAL = 2000  # finite steps after which the scale is doubled (Micikevicius et al. 2018, §3.2)
+GROWTH_INTERVAL = (
+    2000  # finite steps after which the scale is doubled (Micikevicius et al. 2018, §3.2)
+)
 
 
 def precision(name: str) -> Precision:
@@ -49,7 +51,9 @@ def precision(name: str) -> Precision:
 
 def cast(tree: Any, dtype: Any) -> Any:
     """Floating-point leaves to `dtype`; the others (keys, counters) as they are."""
-    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+    return jax.tree.map(
+        lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
+    )
 
 
 def all_finite(tree: Any) -> Array:

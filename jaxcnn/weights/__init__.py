@@ -9,7 +9,16 @@ from jaxcnn.weights.checkpoint import identity_of, weights_of
 from jaxcnn.weights.darknet import read_darknet
 from jaxcnn.weights.pytorch import read_pytorch
 
-__all__ = ["Weights", "assign", "identity_of", "names", "read", "read_darknet", "read_pytorch", "weights_of"]
+__all__ = [
+    "Weights",
+    "assign",
+    "identity_of",
+    "names",
+    "read",
+    "read_darknet",
+    "read_pytorch",
+    "weights_of",
+]
 
 
 def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:

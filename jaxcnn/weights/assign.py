@@ -9,7 +9,11 @@ from jaxcnn.errors import InputError
 Weights = dict[str, np.ndarray]
 Shape = tuple[int, ...]
 
-HEADS = ("out", "head1", "head2")  # what depends on the number of classes: the last layer, GoogLeNet's auxiliary heads
+HEADS = (
+    "out",
+    "head1",
+    "head2",
+)  # what depends on the number of classes: the last layer, GoogLeNet's auxiliary heads
 
 _ASSIGNABLE = nnx.Not(nnx.RngState)
 _SHOWN = 3
@@ -21,7 +25,10 @@ def names(model: nnx.Module) -> dict[str, Shape]:
     >>> names(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
     {'bias': (3,), 'kernel': (2, 3)}
     """
-    return {_dotted(path): variable.shape for path, variable in nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))}
+    return {
+        _dotted(path): variable.shape
+        for path, variable in nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))
+    }
 
 
 def assign(model: nnx.Module, weights: Weights, *, new_head: bool = False) -> list[str]:
@@ -46,14 +53,22 @@ def assign(model: nnx.Module, weights: Weights, *, new_head: bool = False) -> li
     _require_fit(required, weights, surplus)
     drawn = nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))
     named = [(path, variable, _dotted(path)) for path, variable in drawn]
-    new = [(path, jnp.asarray(weights[name], variable.dtype)) for path, variable, name in named if name in required]
+    new = [
+        (path, jnp.asarray(weights[name], variable.dtype))
+        for path, variable, name in named
+        if name in required
+    ]
     nnx.update(model, nnx.from_flat_state(new))
     return kept
 
 
 def _kept(shapes: dict[str, Shape], weights: Weights) -> list[str]:
     """All names of the head's layers that do not fit: a kernel as drawn with somebody's bias would be neither."""
-    unfit = {_layer(name) for name, shape in shapes.items() if _in_head(name) and not _fits(shape, weights.get(name))}
+    unfit = {
+        _layer(name)
+        for name, shape in shapes.items()
+        if _in_head(name) and not _fits(shape, weights.get(name))
+    }
     return [name for name in shapes if _layer(name) in unfit]
 
 
@@ -66,7 +81,11 @@ def _require_fit(required: dict[str, Shape], weights: Weights, surplus: list[str
     ]
     problems = [
         f"{len(found)} {what}: {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}"
-        for found, what in ((missing, "missing"), (surplus, "unknown"), (differing, "of another shape"))
+        for found, what in (
+            (missing, "missing"),
+            (surplus, "unknown"),
+            (differing, "of another shape"),
+        )
         if found
     ]
     if problems:

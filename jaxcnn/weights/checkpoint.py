@@ -28,7 +28,9 @@ def weights_of(folder: epath.PathLike) -> Weights:
     path = _newest(epath.Path(folder).expanduser().resolve())
     try:
         state = _read(path)
-    except Exception as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
+    except (
+        Exception
+    ) as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
         raise _damaged(folder, error) from error
     parameters = _flat(state.get("params", {})) | _flat(state.get("average", {}))
     weights = parameters | _flat(state.get("frozen", {})) | _flat(state.get("model_state", {}))
@@ -59,7 +61,11 @@ def identity_of(folder: epath.PathLike) -> dict[str, Any]:
 
 def _newest(folder: epath.Path) -> epath.Path:
     for name in ("best", "last"):
-        steps = [path for path in (folder / name).iterdir() if path.name.isdigit()] if (folder / name).is_dir() else []
+        steps = (
+            [path for path in (folder / name).iterdir() if path.name.isdigit()]
+            if (folder / name).is_dir()
+            else []
+        )
         if steps:
             return max(steps, key=lambda path: int(path.name)) / "state"
     raise InputError(f"the checkpoint in {folder} is empty: neither best nor last has been saved")
@@ -71,7 +77,9 @@ def _read(path: epath.Path) -> dict[str, Any]:
     tree = reader.metadata(path).tree
     wanted = _without_random({part: tree[part] for part in _PARTS if part in tree})
     how = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-    return reader.restore(path, args=ocp.args.PyTreeRestore(wanted, restore_args=how, partial_restore=True))
+    return reader.restore(
+        path, args=ocp.args.PyTreeRestore(wanted, restore_args=how, partial_restore=True)
+    )
 
 
 def _without_random(tree: Any) -> Any:
@@ -85,7 +93,11 @@ def _without_random(tree: Any) -> Any:
 def _flat(tree: dict[str, Any], prefix: str = "") -> Weights:
     weights = {}
     for name, child in tree.items():
-        weights |= _flat(child, f"{prefix}{name}.") if isinstance(child, dict) else {f"{prefix}{name}": child}
+        weights |= (
+            _flat(child, f"{prefix}{name}.")
+            if isinstance(child, dict)
+            else {f"{prefix}{name}": child}
+        )
     return weights
 
 

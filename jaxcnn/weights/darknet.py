@@ -82,20 +82,32 @@ def convolutions(shapes: dict[str, Shape]) -> list[str]:
 
 
 def _place(name: str) -> list[int]:
-    return [int(part) if part.isdigit() else PARTS.index(part) for part in name.split(".") if part not in ("layers", "conv")]
+    return [
+        int(part) if part.isdigit() else PARTS.index(part)
+        for part in name.split(".")
+        if part not in ("layers", "conv")
+    ]
 
 
 def _entries(layer: str, shapes: dict[str, Shape]) -> list[tuple[str, Shape]]:
     """A convolution's arrays in the order of the file."""
     norm = layer.removesuffix("conv") + "norm"
-    first = [f"{norm}.{part}" for part in ("bias", "scale", "mean", "var")] if f"{norm}.scale" in shapes else [f"{layer}.bias"]
+    first = (
+        [f"{norm}.{part}" for part in ("bias", "scale", "mean", "var")]
+        if f"{norm}.scale" in shapes
+        else [f"{layer}.bias"]
+    )
     return [(name, shapes[name]) for name in (*first, f"{layer}.kernel")]
 
 
 def _with_outputs(head: list[tuple[str, Shape]], size: int) -> list[tuple[str, Shape]]:
     """The last layer with as many outputs as fill `size` bytes, as it is where no number does."""
     outputs, left = divmod(size, _size(head) // head[0][1][0])
-    return [(name, (*shape[:-1], outputs)) for name, shape in head] if outputs > 0 and not left else head
+    return (
+        [(name, (*shape[:-1], outputs)) for name, shape in head]
+        if outputs > 0 and not left
+        else head
+    )
 
 
 def _size(layout: list[tuple[str, Shape]]) -> int:

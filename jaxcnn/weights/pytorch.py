@@ -42,7 +42,13 @@ KNOWN = (*RESNETS, *VGGS, "alexnet")
 # The dense layer after the last pool, and that pool's channels: PyTorch flattens [C, H, W], Flax [H, W, C].
 FLATTENED = {"dense1": 512, "dense6": 256}
 
-_LEAVES = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
+_LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "bias": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
 _IGNORED = "num_batches_tracked"
 
 
@@ -66,10 +72,15 @@ def read_pytorch(path: epath.PathLike, model_name: str, model: nnx.Module) -> We
         with safe_open(path, "numpy") as file:
             _require_names(path, model_name, wanted, set(file.keys()))
             present = set(file.keys())
-            found = {name: file.get_tensor(torch) for name, torch in wanted.items() if torch in present}
+            found = {
+                name: file.get_tensor(torch) for name, torch in wanted.items() if torch in present
+            }
     except SafetensorError as error:
         raise InputError(f"{path} is no .safetensors file, or is cut off ({error})") from error
-    return {name: _converted(f"{wanted[name]} in {path}", name, array, shapes[name]) for name, array in found.items()}
+    return {
+        name: _converted(f"{wanted[name]} in {path}", name, array, shapes[name])
+        for name, array in found.items()
+    }
 
 
 def torch_names(model_name: str, shapes: dict[str, Shape]) -> dict[str, str]:
@@ -88,7 +99,11 @@ def torch_names(model_name: str, shapes: dict[str, Shape]) -> dict[str, str]:
         modules = {layer: _resnet_module(layer, RESNETS[model_name][0]) for layer in layers}
     else:
         modules = ALEXNET if model_name == "alexnet" else _vgg_modules(layers)
-    return {name: f"{modules[layer]}.{_LEAVES[leaf]}" for name in shapes for layer, _, leaf in [name.rpartition(".")]}
+    return {
+        name: f"{modules[layer]}.{_LEAVES[leaf]}"
+        for name in shapes
+        for layer, _, leaf in [name.rpartition(".")]
+    }
 
 
 def _resnet_module(layer: str, stages: tuple[int, ...]) -> str:
@@ -114,19 +129,33 @@ def _vgg_modules(layers: set[str]) -> dict[str, str]:
     """A convolution and its ReLU take two places in `features`, a pool, which has no name here, one."""
     convs = {int(layer.split(".")[2]) for layer in layers if layer.startswith("convolve.")}
     places = {number: number + sum(conv < number for conv in convs) for number in convs}
-    features = {f"convolve.layers.{number}.conv": f"features.{place}" for number, place in places.items()}
+    features = {
+        f"convolve.layers.{number}.conv": f"features.{place}" for number, place in places.items()
+    }
     return features | {"dense1": "classifier.0", "dense2": "classifier.3", "out": "classifier.6"}
 
 
-def _require_names(path: epath.PathLike, model_name: str, wanted: dict[str, str], present: set[str]) -> None:
+def _require_names(
+    path: epath.PathLike, model_name: str, wanted: dict[str, str], present: set[str]
+) -> None:
     """Raises unless the file has all that the network needs, its last layer aside, and nothing else."""
     required = [torch for name, torch in wanted.items() if name.split(".")[0] not in HEADS]
     missing = [torch for torch in required if torch not in present]
     surplus = sorted(name for name in present - set(wanted.values()) if not name.endswith(_IGNORED))
     if missing or surplus:
-        lacks = f"lacks {len(missing)} tensors of {model_name}, such as {missing[0]!r}" if missing else ""
-        more = f"has {len(surplus)} that {model_name} has not, such as {surplus[0]!r}" if surplus else ""
-        raise InputError(f"{path} {' and '.join(filter(None, (lacks, more)))}: it seems to be {seems(present)}")
+        lacks = (
+            f"lacks {len(missing)} tensors of {model_name}, such as {missing[0]!r}"
+            if missing
+            else ""
+        )
+        more = (
+            f"has {len(surplus)} that {model_name} has not, such as {surplus[0]!r}"
+            if surplus
+            else ""
+        )
+        raise InputError(
+            f"{path} {' and '.join(filter(None, (lacks, more)))}: it seems to be {seems(present)}"
+        )
 
 
 def seems(present: set[str]) -> str:
@@ -147,7 +176,11 @@ def seems(present: set[str]) -> str:
     if any(name.endswith(".running_mean") for name in features):
         return "a network with batch norm among its features, such as vgg16_bn"
     if convs == len(ALEXNET) - 3:
-        return "alexnet" if "features.4.weight" in features else "torchvision's alexnet, a later one without groups"
+        return (
+            "alexnet"
+            if "features.4.weight" in features
+            else "torchvision's alexnet, a later one without groups"
+        )
     known = [name for name, count in VGGS.items() if count == convs]
     return known[0] if known else f"none of {', '.join(KNOWN)}"
 
@@ -159,7 +192,9 @@ def _converted(place: str, name: str, array: np.ndarray, shape: Shape) -> np.nda
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise InputError(f"{place} holds {array.dtype}; weights are floating-point numbers")
     if array.ndim != len(shape) or (array.ndim == 2 and array.shape[1] % channels):
-        raise InputError(f"{place} is {'×'.join(map(str, array.shape))}; {name} is {'×'.join(map(str, shape))}")
+        raise InputError(
+            f"{place} is {'×'.join(map(str, array.shape))}; {name} is {'×'.join(map(str, shape))}"
+        )
     if array.ndim == 4:
         array = array.transpose(2, 3, 1, 0)
     if array.ndim == 2:

@@ -3,7 +3,17 @@
 from collections.abc import Callable
 
 from experiments.report.section import Section, Shown
-from experiments.report.sections import agreement, everything, evidence, learners, limits, portability, sizes, training, usage
+from experiments.report.sections import (
+    agreement,
+    everything,
+    evidence,
+    learners,
+    limits,
+    portability,
+    sizes,
+    training,
+    usage,
+)
 
 SECTIONS: dict[str, Callable[[Shown], Section | None]] = {
     "glance": training.glance,

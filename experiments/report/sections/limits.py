@@ -25,15 +25,28 @@ def roofline(shown: Shown) -> Section | None:
     ]  # fmt: skip
     if not records:
         return None
-    places = together(records, lambda record: (place(record), record.settings.get("precision") or record.settings.get("dtype")))
+    places = together(
+        records,
+        lambda record: (
+            place(record),
+            record.settings.get("precision") or record.settings.get("dtype"),
+        ),
+    )
     roofs = [roof for group in places for roof in _roofs(group, shown)]
-    points = [_points(group, shown) for group in together(records, lambda record: (place(record), record.study))]
+    points = [
+        _points(group, shown)
+        for group in together(records, lambda record: (place(record), record.study))
+    ]
     about = (
         "A case on the sloping part of the line is bounded by memory, one on the flat part by arithmetic; how far below it lies "
         "is what it leaves unused. Above it lies what stays in a cache."
     )
     axes = Axis("arithmetic intensity in FLOP/B", log=True), Axis("model FLOP/s", log=True)
-    return Section("Roofline", [about], figures=[Figure("What was reached, under what can be", [*roofs, *points], *axes)])
+    return Section(
+        "Roofline",
+        [about],
+        figures=[Figure("What was reached, under what can be", [*roofs, *points], *axes)],
+    )
 
 
 def _roofs(records: list[Record], shown: Shown) -> list[dict]:
@@ -43,12 +56,27 @@ def _roofs(records: list[Record], shown: Shown) -> list[dict]:
     )
     lines = []
     for kind, dashes, peak, bandwidth in kinds:
-        last = next((r for r in reversed(records) if r.metrics.get(peak) and r.metrics.get(bandwidth)), None)
+        last = next(
+            (r for r in reversed(records) if r.metrics.get(peak) and r.metrics.get(bandwidth)), None
+        )
         if last:
-            heights = [min(last.metrics[peak], intensity * last.metrics[bandwidth]) for intensity in INTENSITIES]
+            heights = [
+                min(last.metrics[peak], intensity * last.metrics[bandwidth])
+                for intensity in INTENSITIES
+            ]
             dtype = last.settings.get("precision") or last.settings.get("dtype")
             name = f"{accelerator_label(last)}, {dtype}, {kind}"
-            lines.append(line(name, INTENSITIES, heights, shown.colour(last), mode="lines", dash=dashes, hover=hover(last)))
+            lines.append(
+                line(
+                    name,
+                    INTENSITIES,
+                    heights,
+                    shown.colour(last),
+                    mode="lines",
+                    dash=dashes,
+                    hover=hover(last),
+                )
+            )
     return lines
 
 
@@ -87,6 +115,8 @@ def kernels(shown: Shown) -> Section | None:
     axes = Axis("share of the roofline bound", log=True), Axis("", categories=True)
     return Section(
         "Operation by operation",
-        ["Bound over time: 1 is all that peak and bandwidth allow; more than 1 where the data stay in a cache."],
+        [
+            "Bound over time: 1 is all that peak and bandwidth allow; more than 1 where the data stay in a cache."
+        ],
         figures=[Figure("How near each operation comes to its bound", lines, *axes, layout=height)],
     )

@@ -2,7 +2,18 @@
 
 from experiments.analysis.compile_matrix import COMPILED, Cell, portability
 from experiments.records.formatting import readable
-from experiments.report.section import Axis, Figure, Row, Section, Shown, Table, heading, hover, plain, tips
+from experiments.report.section import (
+    Axis,
+    Figure,
+    Row,
+    Section,
+    Shown,
+    Table,
+    heading,
+    hover,
+    plain,
+    tips,
+)
 
 BOUNDS = (
     "memory_planned", "memory_available", "largest_batch", "step_time_bound", "images_per_second_bound", "mfu_ceiling",
@@ -20,7 +31,12 @@ def matrix(shown: Shown) -> Section | None:
     found = portability(records)
     columns = [f"{column.target} {column.strategy}" for column in found.columns]
     rows = [
-        Row((f"{row.model}, {row.precision}", *(_cell(found.cells.get((row, column))) for column in found.columns)))
+        Row(
+            (
+                f"{row.model}, {row.precision}",
+                *(_cell(found.cells.get((row, column))) for column in found.columns),
+            )
+        )
         for row in found.rows
     ]
     counts = ", ".join(f"{count:,} {state}" for state, count in found.counts.items())
@@ -29,17 +45,25 @@ def matrix(shown: Shown) -> Section | None:
         "✓ compiles and fits at the batch shown; all figures below are estimates: plans and bounds, nothing was run.",
     ]
     tables = [Table("", ("network", *columns), rows, texts=1), _bounds(records, shown)]
-    return Section("Portability: what compiles and fits where", said, tables, _largest(records, shown))
+    return Section(
+        "Portability: what compiles and fits where", said, tables, _largest(records, shown)
+    )
 
 
 def _cell(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    return f"{SIGNS.get(cell.state, cell.state)} {cell.batch:,}" if cell.state == COMPILED else f"✗ {cell.batch:,}: {cell.state}"
+    return (
+        f"{SIGNS.get(cell.state, cell.state)} {cell.batch:,}"
+        if cell.state == COMPILED
+        else f"✗ {cell.batch:,}: {cell.state}"
+    )
 
 
 def _bounds(records: list, shown: Shown) -> Table:
-    names = [name for name in BOUNDS if any(record.metrics.get(name) is not None for record in records)]
+    names = [
+        name for name in BOUNDS if any(record.metrics.get(name) is not None for record in records)
+    ]
     rows = [
         Row(
             (
@@ -53,7 +77,12 @@ def _bounds(records: list, shown: Shown) -> Table:
         for r in records[-MOST:]
     ]
     headings = ("target", "case", *map(heading, names), "why not")
-    return Table("Estimates: the compiler's plan, and bounds from published figures", headings, rows, tips(names))
+    return Table(
+        "Estimates: the compiler's plan, and bounds from published figures",
+        headings,
+        rows,
+        tips(names),
+    )
 
 
 def _largest(records: list, shown: Shown) -> list[Figure]:
@@ -69,4 +98,6 @@ def _largest(records: list, shown: Shown) -> list[Figure]:
         "showlegend": False,
     }  # fmt: skip
     axes = Axis("largest batch that fits, by the compiler", log=True), Axis("", categories=True)
-    return [Figure("How large a batch fits", [bars], *axes, layout={"height": 140 + 24 * len(found)})]
+    return [
+        Figure("How large a batch fits", [bars], *axes, layout={"height": 140 + 24 * len(found)})
+    ]

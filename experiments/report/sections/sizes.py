@@ -32,11 +32,20 @@ def batches(shown: Shown) -> Section | None:
     memory = [trace for group in series for trace in _memory(group, shown)]
     batch = Axis("batch size", log=True)
     figures = [
-        Figure("Images a second by batch; ✕ found no memory", speed, batch, Axis("images a second", log=True)),
+        Figure(
+            "Images a second by batch; ✕ found no memory",
+            speed,
+            batch,
+            Axis("images a second", log=True),
+        ),
         Figure("Memory by batch; ✕ found no memory", memory, batch, Axis("memory in B", log=True)),
     ]
-    said = conclusion("batch_sweep", [r for r in shown.records if not r.provenance.get("elsewhere")])
-    return Section("How large a batch fits", said, figures=[figure for figure in figures if figure.lines])
+    said = conclusion(
+        "batch_sweep", [r for r in shown.records if not r.provenance.get("elsewhere")]
+    )
+    return Section(
+        "How large a batch fits", said, figures=[figure for figure in figures if figure.lines]
+    )
 
 
 def _speed(group: list[Record], shown: Shown) -> list[dict]:
@@ -57,39 +66,85 @@ def _memory(group: list[Record], shown: Shown) -> list[dict]:
     if planned:
         lines.append(_line(planned, "memory_planned", shown, group, ", planned"))
     if limit:
-        lines.append(_line(limit, "memory_limit", shown, group, ", limit", mode="lines", dash="dot"))
-    return [*lines, *_markers("asked for", ended, [r.metrics["memory_planned"] for r in ended], shown, group)]
+        lines.append(
+            _line(limit, "memory_limit", shown, group, ", limit", mode="lines", dash="dot")
+        )
+    return [
+        *lines,
+        *_markers("asked for", ended, [r.metrics["memory_planned"] for r in ended], shown, group),
+    ]
 
 
-def _line(rows: list[Record], metric: str, shown: Shown, group: list[Record], more: str = "", **style) -> dict:
+def _line(
+    rows: list[Record], metric: str, shown: Shown, group: list[Record], more: str = "", **style
+) -> dict:
     rows = sorted(rows, key=lambda r: r.settings["batch_size"])
     style = {"dash": dash(rows[0]), "symbol": symbol(rows[0])} | style
     x, y = [r.settings["batch_size"] for r in rows], [r.metrics[metric] for r in rows]
-    return line(f"{_name(group)}{more}", x, y, shown.colour(rows[0]), hover=[hover(r) for r in rows], **style)
+    return line(
+        f"{_name(group)}{more}",
+        x,
+        y,
+        shown.colour(rows[0]),
+        hover=[hover(r) for r in rows],
+        **style,
+    )
 
 
-def _markers(what: str, rows: list[Record], heights: list[float], shown: Shown, group: list[Record]) -> list[dict]:
+def _markers(
+    what: str, rows: list[Record], heights: list[float], shown: Shown, group: list[Record]
+) -> list[dict]:
     if not rows:
         return []
     x, texts = [r.settings["batch_size"] for r in rows], [f"{hover(r)} · {r.message}" for r in rows]
-    return [line(f"{_name(group)}, {what}", x, heights, shown.colour(rows[0]), mode="markers", symbol="x", hover=texts)]
+    return [
+        line(
+            f"{_name(group)}, {what}",
+            x,
+            heights,
+            shown.colour(rows[0]),
+            mode="markers",
+            symbol="x",
+            hover=texts,
+        )
+    ]
 
 
 def widths(shown: Shown) -> Section | None:
     """Training time by size of the network, with and without setup, and from where the accelerator wins."""
-    rows = [r for r in shown.of("width_sweep") if r.metrics.get("parameters") and r.metrics.get("training_time")]
+    rows = [
+        r
+        for r in shown.of("width_sweep")
+        if r.metrics.get("parameters") and r.metrics.get("training_time")
+    ]
     series = _series(rows, "model")
     if not series:
         return None
     lines = []
     for group in series:
         group.sort(key=lambda r: r.metrics["parameters"])
-        x, texts, colour = [r.metrics["parameters"] for r in group], [hover(r) for r in group], shown.colour(group[0])
-        for metric, said, dashes in (("training_time", "", dash(group[0])), ("setup_and_training_time", ", with setup", "dot")):
+        x, texts, colour = (
+            [r.metrics["parameters"] for r in group],
+            [hover(r) for r in group],
+            shown.colour(group[0]),
+        )
+        for metric, said, dashes in (
+            ("training_time", "", dash(group[0])),
+            ("setup_and_training_time", ", with setup", "dot"),
+        ):
             y = [r.metrics.get(metric) for r in group]
-            lines.append(line(f"{accelerator_label(group[0])}{said}", x, y, colour, hover=texts, dash=dashes))
-    said = conclusion("width_sweep", shown.records) or ["Only one kind of device was measured: nothing to cross yet."]
-    figure = Figure("Training time by size", lines, Axis("trainable parameters", log=True), Axis("seconds", log=True))
+            lines.append(
+                line(f"{accelerator_label(group[0])}{said}", x, y, colour, hover=texts, dash=dashes)
+            )
+    said = conclusion("width_sweep", shown.records) or [
+        "Only one kind of device was measured: nothing to cross yet."
+    ]
+    figure = Figure(
+        "Training time by size",
+        lines,
+        Axis("trainable parameters", log=True),
+        Axis("seconds", log=True),
+    )
     return Section("From which size on does the accelerator win?", said, figures=[figure])
 
 
@@ -111,7 +166,11 @@ def devices(shown: Shown) -> Section | None:
         for group in together(found, lambda each: (place(each.record), each.record.settings.get("strategy"), each.scaling))
     ]  # fmt: skip
     axes = Axis("devices"), Axis("efficiency: images a second per device, over one device's")
-    return Section("Several devices", conclusion("scaling", shown.records), figures=[Figure("Scaling", lines, *axes)])
+    return Section(
+        "Several devices",
+        conclusion("scaling", shown.records),
+        figures=[Figure("Scaling", lines, *axes)],
+    )
 
 
 def answers(shown: Shown) -> Section | None:
@@ -125,15 +184,30 @@ def answers(shown: Shown) -> Section | None:
         colour = hue(number)
         group.sort(key=lambda r: r.settings["batch_size"])
         for share, dashes in ((50, "solid"), (90, "dash"), (99, "dot")):
-            entries = pairs([r.settings["batch_size"] for r in group], [r.metrics.get(f"latency_p{share}") for r in group])
+            entries = pairs(
+                [r.settings["batch_size"] for r in group],
+                [r.metrics.get(f"latency_p{share}") for r in group],
+            )
             x, y = [batch for batch, _ in entries], [seconds for _, seconds in entries]
             name = f"{accelerator_label(group[0])}, {group[0].settings.get('precision')}, {share} in 100"
-            lines.append(line(name, x, y, colour, dash=dashes, hover=hover(group[0]), more={"legendgroup": str(number)}))
+            lines.append(
+                line(
+                    name,
+                    x,
+                    y,
+                    colour,
+                    dash=dashes,
+                    hover=hover(group[0]),
+                    more={"legendgroup": str(number)},
+                )
+            )
     axes = Axis("batch size", log=True), Axis("latency in s", log=True)
     own = [r for r in shown.records if not r.provenance.get("elsewhere")]
     note = newest(series, 8)[1]
     return Section(
-        "How long an answer takes", conclusion("inference", own), figures=[Figure("Latency by batch", lines, *axes, note)]
+        "How long an answer takes",
+        conclusion("inference", own),
+        figures=[Figure("Latency by batch", lines, *axes, note)],
     )
 
 
@@ -151,4 +225,8 @@ def _name(group: list[Record]) -> str:
     settings = group[0].settings
     parts = (accelerator_label(group[0]), settings.get("model"), settings.get("precision"))
     limit = settings.get("memory_limit")
-    return ", ".join(str(part) for part in (*parts, f"limit {limit:,} B" if isinstance(limit, int) else None) if part)
+    return ", ".join(
+        str(part)
+        for part in (*parts, f"limit {limit:,} B" if isinstance(limit, int) else None)
+        if part
+    )

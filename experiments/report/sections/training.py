@@ -33,16 +33,31 @@ MOST = 100  # rows
 
 def glance(shown: Shown) -> Section | None:
     """A row an accelerator, machine and training run."""
-    records = [record for record in shown.of("train", "first_cnn") if not record.provenance.get("simulated")]
-    own, elsewhere = ([r for r in records if bool(r.provenance.get("elsewhere")) == where] for where in (False, True))
+    records = [
+        record
+        for record in shown.of("train", "first_cnn")
+        if not record.provenance.get("simulated")
+    ]
+    own, elsewhere = (
+        [r for r in records if bool(r.provenance.get("elsewhere")) == where]
+        for where in (False, True)
+    )
     records = [*own[::-1], *elsewhere][:MOST]  # the newest first
-    records = [record for record in records if any(record.metrics.get(name) is not None for name in GLANCE)]
-    names = [name for name in GLANCE if any(record.metrics.get(name) is not None for record in records)]
+    records = [
+        record for record in records if any(record.metrics.get(name) is not None for name in GLANCE)
+    ]
+    names = [
+        name for name in GLANCE if any(record.metrics.get(name) is not None for record in records)
+    ]
     if not names:
         return None
     rows = [
         Row(
-            (accelerator_label(r), case_label(r), *(readable(name, r.metrics.get(name)) for name in names)),
+            (
+                accelerator_label(r),
+                case_label(r),
+                *(readable(name, r.metrics.get(name)) for name in names),
+            ),
             "published" if r.provenance.get("elsewhere") else "ok",
         )
         for r in records
@@ -54,7 +69,9 @@ def glance(shown: Shown) -> Section | None:
 def _rates(records: list[Record], shown: Shown) -> list[Figure]:
     """Images a second, a bar an accelerator, of what most accelerators trained."""
     timed = [record for record in records if record.metrics.get("images_per_second")]
-    groups = together(timed, lambda record: (record.settings.get("model"), record.settings.get("precision")))
+    groups = together(
+        timed, lambda record: (record.settings.get("model"), record.settings.get("precision"))
+    )
     rows = [r for group in groups if len({place(r) for r in group}) > 1 for r in group][:30]
     points = [
         line(
@@ -65,7 +82,9 @@ def _rates(records: list[Record], shown: Shown) -> list[Figure]:
             hover=[hover(r) for r in group],
             mode="markers",
             symbol=symbol(group[0]),
-            more={"marker": {"color": shown.colour(group[0]), "symbol": symbol(group[0]), "size": 13}},
+            more={
+                "marker": {"color": shown.colour(group[0]), "symbol": symbol(group[0]), "size": 13}
+            },
         )
         for group in together(rows, accelerator_label)
     ]
@@ -100,7 +119,11 @@ def standings(shown: Shown) -> Section | None:
     if not rows:
         return None
     headings = ("accelerator", "case", "time", "over the quickest", "more than noise?")
-    notes = [f"{len(found) - MOST:,} older rows: python -m experiments.compare"] if len(found) > MOST else []
+    notes = (
+        [f"{len(found) - MOST:,} older rows: python -m experiments.compare"]
+        if len(found) > MOST
+        else []
+    )
     about = "The same question, on several accelerators or machines; the quickest first."
     return Section("The same case on each", [about], [Table("", headings, rows, notes=notes)])
 
@@ -113,16 +136,42 @@ def curves(shown: Shown) -> Section | None:
     accuracy, loss = [], []
     for number, record in enumerate(records):
         colour = hue(number)
-        name, epochs = f"{accelerator_label(record)} · {case_label(record)}", _column(record, "epoch")
+        name, epochs = (
+            f"{accelerator_label(record)} · {case_label(record)}",
+            _column(record, "epoch"),
+        )
         seen = {"hover": hover(record), "dash": dash(record)}
-        accuracy.append(line(name, _column(record, "seconds"), _column(record, "validation_accuracy"), colour, **seen))
+        accuracy.append(
+            line(
+                name,
+                _column(record, "seconds"),
+                _column(record, "validation_accuracy"),
+                colour,
+                **seen,
+            )
+        )
         grouped = {"more": {"legendgroup": str(number)}, "hover": hover(record)}
         loss.append(line(name, epochs, _column(record, "train_loss"), colour, **grouped))
-        loss.append(line(f"{name}, validation", epochs, _column(record, "validation_loss"), colour, dash="dot", **grouped))
+        loss.append(
+            line(
+                f"{name}, validation",
+                epochs,
+                _column(record, "validation_loss"),
+                colour,
+                dash="dot",
+                **grouped,
+            )
+        )
     return Section(
         "How training went",
         figures=[
-            Figure("Validation accuracy over training time", accuracy, Axis("training time in s"), Axis("accuracy"), note),
+            Figure(
+                "Validation accuracy over training time",
+                accuracy,
+                Axis("training time in s"),
+                Axis("accuracy"),
+                note,
+            ),
             Figure(
                 "Loss over epochs, training whole and validation dotted",
                 loss,

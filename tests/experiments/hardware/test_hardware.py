@@ -1,0 +1,336 @@
+"""The device table, a user's own rows, and prices."""
+
+import dataclasses
+import re
+
+import pytest
+
+from experiments import hardware
+from experiments.hardware import Cell, Device, find, how_to_add, load, peak_for
+from experiments.hardware.prices import parse_price, price_of, read_prices
+from jaxcnn.errors import InputError
+
+ROW = """
+[sources]
+sheet = { title = "A data sheet", address = "https://example.com" }
+
+[[device]]
+name = "Card"
+platform = "gpu"
+kinds = ["NVIDIA Card"]
+peaks.float32 = { value = 1e12, source = "sheet", date = 2026-01-31 }
+bandwidth = { value = 1e11, source = "my own", date = 2026-02-01 }
+
+[[device]]
+name = "Other"
+platform = "gpu"
+kinds = ["NVIDIA Other"]
+memory = { value = 8e9, source = "sheet", date = 2026-01-31 }
+[device.peaks]
+float16 = { value = 2e12, source = "sheet", date = 2026-01-31 }
+"""
+
+
+def cells(device: Device) -> dict[str, Cell]:
+    plain = {field.name: getattr(device, field.name) for field in dataclasses.fields(device)}
+    return (
+        {f"peaks.{name}": cell for name, cell in device.peaks.items()}
+        | {f"published.{name}": cell for name, cell in device.published.items()}
+        | {name: value for name, value in plain.items() if isinstance(value, Cell)}
+    )
+
+
+def written(folder, text: str) -> str:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "name", "dtype", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", "gpu", "H100 SXM", "bfloat16", 989.4e12),
+        ("NVIDIA H200", "gpu", "H200 SXM", "float16", 989.4e12),
+        ("NVIDIA B200", "gpu", "B200", "bfloat16", 2250e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "A100 SXM 40 GB", "tf32", 156e12),
+        ("NVIDIA A100-SXM4-80GB", "gpu", "A100 SXM 80 GB", "float32", 19.5e12),
+        ("NVIDIA L4", "gpu", "L4", "bfloat16", 121e12),
+        ("NVIDIA GeForce RTX 3090", "gpu", "RTX 3090", "float16", 71e12),
+        ("Tesla T4", "gpu", "T4", "float16", 65e12),
+        ("tesla t4", "gpu", "T4", "int8", 130e12),
+        ("Tesla V100-SXM2-16GB", "gpu", "V100 SXM2 16 GB", "float16", 125e12),
+        ("Tesla P100-PCIE-16GB", "gpu", "P100 PCIe", "float32", 9.3e12),
+        ("Tesla P100-SXM2-16GB", "gpu", "P100 SXM2", "float16", 21.22e12),
+        ("Tesla K80", "gpu", "Tesla K80", "float32", 8.74e12),
+        ("Tesla K20Xm", "gpu", "Tesla K20X", "float32", 3.95e12),
+        ("NVIDIA GeForce MX150", "gpu", "GeForce MX150", "float32", 1.177e12),
+        ("NVIDIA GeForce GT 1030", "gpu", "GeForce GT 1030", "float32", 1.127e12),
+        ("TPU v2", "tpu", "TPU v2", "bfloat16", 45e12),
+        ("TPU v3", "tpu", "TPU v3", "bfloat16", 123e12),
+        ("TPU v4", "tpu", "TPU v4", "int8", 275e12),
+        ("TPU v5 lite", "tpu", "TPU v5e", "bfloat16", 197e12),
+        ("TPU v5", "tpu", "TPU v5p", "bfloat16", 459e12),
+        ("TPU v5p", "tpu", "TPU v5p", "int8", 918e12),
+        ("TPU v6 lite", "tpu", "TPU v6e", "bfloat16", 918e12),
+        ("TPU7x", "tpu", "TPU7x", "bfloat16", 2307e12),
+    ],
+)
+def test_devices_are_found_by_the_names_that_jax_gives_them(kind, platform, name, dtype, peak):
+    device = find(kind, platform)
+    assert device.name == name
+    assert device.peaks[dtype].value == peak
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform"),
+    [
+        ("NVIDIA H100 PCIe", "gpu"),
+        ("NVIDIA H100", "gpu"),
+        ("NVIDIA A100-PCIE-40GB", "gpu"),
+        ("TPU v5 lite", "gpu"),
+        ("cpu", "cpu"),
+    ],
+)
+def test_a_name_that_only_begins_alike_is_not_known(kind, platform):
+    assert find(kind, platform) is None
+
+
+def test_every_figure_has_a_source_and_a_date():
+    rows = {device.name: cells(device) for device in hardware.table()}
+    assert len(rows) == len(hardware.table()) == 26
+    for name, figures in rows.items():
+        assert len(figures) >= 4, name
+        for key, cell in figures.items():
+            assert cell.address.startswith("http") or "C11" in cell.source, (name, key)
+            assert re.fullmatch(r"20\d\d-\d\d-\d\d", cell.date), (name, key)
+
+
+def test_figures_are_of_a_sensible_size():
+    for device in hardware.table():
+        for cell in device.peaks.values():
+            assert 1e12 <= cell.value <= 1e16, device.name
+        assert 1e10 < device.bandwidth.value < 1e13, device.name
+        assert device.memory is None or 1e9 < device.memory.value < 1e12, device.name
+        assert device.power is None or 10 < device.power.value <= 1500, device.name
+        assert device.price is None or 0.1 < device.price.value < 20, device.name
+        assert device.on_chip_memory is None or 1e5 < device.on_chip_memory.value < 1e9, device.name
+
+
+def test_float16_on_gpus_from_ampere_on_comes_with_tf32():
+    for device in hardware.table():
+        if device.platform == "gpu" and "bfloat16" in device.peaks:
+            assert "tf32" in device.peaks, device.name
+
+
+def test_some_chips_are_two_devices():
+    halved = {device.name for device in hardware.table() if device.devices_per_chip == 2}
+    assert halved == {"TPU v2", "TPU v3", "TPU7x", "Tesla K80"}
+    k80 = find("Tesla K80", "gpu")
+    assert k80.per_device(k80.bandwidth) == 240e9
+    assert k80.per_device(None) is None
+
+
+def test_the_lectures_row():
+    rows = {device.name: device.published for device in hardware.table() if device.published}
+    assert rows.keys() == {"TPU v1", "Tesla K80", "Tesla P40"}
+    figures = [
+        [rows[name][key].value for name in ("Tesla K80", "TPU v1", "Tesla P40")]
+        for key in ("on_chip_memory", "power")
+    ]
+    assert figures == [[16e6, 24e6, 11e6], [300, 75, 250]]
+    assert rows["TPU v1"]["inference_int8"].value == 90e12
+    assert "training_float32" not in rows["TPU v1"]
+    assert rows["Tesla K80"]["inferences_relative"].value == pytest.approx(1 / 13, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "precision", "level", "peak"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "gpu", "float32", None, 156e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "float32", "high", 156e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "float32", "highest", 19.5e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "tf32", None, 156e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "bfloat16", "highest", 312e12),
+        ("NVIDIA A100-SXM4-40GB", "gpu", "float32", "TF32_TF32_F32_X3", None),
+        ("Tesla T4", "gpu", "float32", None, 8.1e12),
+        ("Tesla T4", "gpu", "bfloat16", None, None),
+        ("TPU v5 lite", "tpu", "float32", None, 197e12),
+        ("TPU v5 lite", "tpu", "float32", "bfloat16", 197e12),
+        ("TPU v5 lite", "tpu", "float32", "high", None),
+        ("TPU v5 lite", "tpu", "float32", "highest", None),
+        ("TPU v5 lite", "tpu", "int8", None, 393e12),
+        ("TPU v3", "tpu", "int8", None, None),
+    ],
+)
+def test_float32_has_the_peak_of_what_it_is_computed_in(kind, platform, precision, level, peak):
+    cell = peak_for(find(kind, platform), precision, level)
+    assert (cell and cell.value) == peak
+
+
+def test_a_users_rows_go_before_those_of_the_table(tmp_path):
+    own = load(written(tmp_path, ROW.replace("NVIDIA Other", "Tesla T4")))
+    assert find("nvidia card", "gpu", own).peaks["float32"] == Cell(
+        1e12, "A data sheet", "2026-01-31", "https://example.com"
+    )
+    assert find("NVIDIA Card", "gpu", own).bandwidth.source == "my own"
+    assert find("Tesla T4", "gpu", own).peaks["float16"].value == 2e12
+    assert find("Tesla T4", "gpu").peaks["float16"].value == 65e12
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("bandwidth =", "bandwith =", 10, "unknown key 'bandwith': did you mean 'bandwidth'"),
+        ('source = "my own", ', "", 10, "bandwidth has no source"),
+        (", date = 2026-02-01", "", 10, "bandwidth has no date"),
+        ("2026-02-01", '"yesterday"', 10, "date of bandwidth must be a day"),
+        (
+            "value = 1e11",
+            "vale = 1e11",
+            10,
+            "unknown key of bandwidth 'vale': did you mean 'value'",
+        ),
+        ("value = 1e11", 'value = "1e11"', 10, "value of bandwidth must be a positive number"),
+        ("value = 1e11", "value = -1", 10, "not -1"),
+        ("value = 1e11", "value = nan", 10, "not nan"),
+        ("value = 1e11", "value = true", 10, "not True"),
+        ('"my own"', '" "', 10, "source of bandwidth must be a text"),
+        ("{ value = 1e11", "1e11 # { value", 10, "bandwidth must be { value"),
+        ("peaks.float32", "peaks.fp32", 9, "unknown dtype 'fp32'"),
+        ('name = "Card"', "name = 5", 6, "name must be a text, not 5"),
+        ('"gpu"', '"cuda"', 7, "platform 'cuda'; known: gpu, tpu, cpu"),
+        ('["NVIDIA Card"]', '"NVIDIA Card"', 8, "kinds must be a list"),
+        ('kinds = ["NVIDIA Card"]', "", 5, "kinds must be a list"),
+        ('["NVIDIA Other"]', '["nvidia card"]', 15, "kind 'nvidia card' stands in two devices"),
+        ("memory = {", "note = 1\nmemory = {", 16, "note must be a text"),
+        (
+            "memory = {",
+            "devices_per_chip = 0\nmemory = {",
+            16,
+            "devices_per_chip must be a whole number from 1 on, not 0",
+        ),
+        (
+            "float16 = { value = 2e12",
+            "float16 = { value = 0",
+            18,
+            "value of peaks.float16 must be a positive number",
+        ),
+        ("float16 =", "half =", 18, "unknown dtype 'half'"),
+        ("[device.peaks]", "[device.peak]", 17, "unknown key 'peak': did you mean 'peaks'"),
+        ('title = "A data sheet", ', "", 3, "source sheet needs"),
+        ("[sources]", "[source]", 2, "unknown key 'source': did you mean 'sources'"),
+        ("peaks.float32 =", "peaks.float32 ==", 9, "not TOML"),
+        ("peaks.float32 = {", "peaks = 3 # {", 9, "peaks is a table of cells"),
+        ("[[device]]", "[device]", 12, "not TOML"),
+    ],
+)
+def test_a_mistake_in_a_users_rows_is_told_with_its_line(tmp_path, old, new, line, message):
+    assert old in ROW
+    path = written(tmp_path, ROW.replace(old, new, 1))
+    with pytest.raises(InputError, match=re.escape(f"{path}, line {line}: ")) as caught:
+        load(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path):
+    with pytest.raises(
+        InputError, match=r"--devices=.*nothing.toml: cannot be read \(No such file"
+    ):
+        load(str(tmp_path / "nothing.toml"))
+    with pytest.raises(InputError, match=r"cannot be read \(Is a directory"):
+        load(str(tmp_path))
+    (tmp_path / "latin.toml").write_bytes(b'name = "\xe9"')
+    with pytest.raises(InputError, match="not a text file in UTF-8"):
+        load(str(tmp_path / "latin.toml"))
+    with pytest.raises(InputError, match="line 1: no device"):
+        load(written(tmp_path, ""))
+
+
+def test_how_to_add_a_device_is_one_sentence_with_file_and_keys():
+    sentence = how_to_add("NVIDIA H100 PCIe")
+    for word in (
+        'kinds = ["NVIDIA H100 PCIe"]',
+        "devices.toml",
+        "--devices=FILE",
+        "tf32",
+        "bandwidth",
+        "source",
+        "date",
+    ):
+        assert word in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "price"), [("2.5/h", 2.5), ("$0.35/h", 0.35), (" $ 3 / h ", 3.0), ("1e-3/h", 0.001)]
+)
+def test_prices_are_dollars_an_hour(text, price):
+    assert parse_price(text) == price
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2.5",
+        "",
+        "/h",
+        "2.5/min",
+        "nan/h",
+        "inf/h",
+        "-1/h",
+        "0/h",
+        "$$1/h",
+        "two/h",
+        "2,5/h",
+        "€2/h",
+    ],
+)
+def test_a_price_that_is_none_is_refused(text):
+    with pytest.raises(InputError, match=re.escape(f"--price={text}: ")) as caught:
+        parse_price(text)
+    assert "--price=2.5/h" in str(caught.value)
+
+
+def test_a_price_file(tmp_path):
+    path = written(tmp_path, '# spot\n"Tesla T4" = 0.11\n"TPU v5e" = 0.6\nmine = 1\n')
+    assert read_prices(path, also=["Mine"]) == {"Tesla T4": 0.11, "TPU v5e": 0.6, "mine": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ('"Tesla T4" = 0.35\nT44 = 2\n', 2, "unknown device 'T44': did you mean 'T4'?"),
+        (
+            '"Tesla T4" = 0.35\n"T4" = "2.5/h"\n',
+            2,
+            "the price of 'T4' must be a positive number of dollars an hour, not '2.5/h'",
+        ),
+        ("\nT4 = -1\n", 2, "not -1"),
+        ("T4 = nan\n", 1, "not nan"),
+        ("T4 = true\n", 1, "not True"),
+        ("T4 = 0.35\nL4 : 0.5\n", 2, "not TOML"),
+        ("T4 = 0.35\nT4 = 0.5\n", 2, "not TOML"),
+        ("T4 = 0.35\nL4 =", 2, "not TOML"),
+        ("[prices]\nT4 = 0.35\n", 1, "unknown device 'prices'"),
+        ("T4 = [0.35,\n 1", 2, "not TOML"),
+    ],
+)
+def test_a_mistake_in_a_price_file_is_told_with_its_line(tmp_path, text, line, message):
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match=re.escape(f"{path}, line {line}: ")) as caught:
+        read_prices(path)
+    assert message in str(caught.value)
+
+
+def test_the_users_price_goes_before_the_file_and_the_file_before_the_table():
+    t4 = find("Tesla T4", "gpu")
+    assert price_of(t4, "Tesla T4", {"tesla t4": 0.2}, 0.1) == (0.1, "--price")
+    assert price_of(t4, "Tesla T4", {"tesla t4": 0.2, "T4": 0.3}) == (0.2, "--prices")
+    assert price_of(t4, "Tesla T4", {"T4": 0.3}) == (0.3, "--prices")
+    price, label = price_of(t4, "Tesla T4", {"L4": 1.0})
+    assert price == 0.35
+    assert "2026-11-21" in label and "Google Cloud" in label
+    assert price_of(find("Tesla P40", "gpu"), "Tesla P40") == (None, "")
+    assert price_of(None, "cpu", {"cpu": 0.05}) == (0.05, "--prices")
+    assert price_of(None, "cpu") == (None, "")

@@ -1,0 +1,57 @@
+"""The roofline against figures worked out by hand."""
+
+import math
+
+import pytest
+
+from experiments.measure.roofline import Roofline
+
+T4 = Roofline(peak=65e12, bandwidth=320e9)  # ridge: 65000 / 320 = 203.125 FLOP/B
+
+
+def test_the_ridge_is_where_both_take_as_long():
+    assert T4.ridge == 203.125
+    assert T4.attainable(T4.ridge) == 65e12
+    assert T4.limit(flops=203_125, bytes=1000) == "compute"
+    assert T4.limit(flops=203_124, bytes=1000) == "memory"
+
+
+@pytest.mark.parametrize(
+    ("flops", "bytes", "seconds", "limit"),
+    [
+        (
+            2 * 4096**3,
+            3 * 4096**2 * 2,
+            2 * 4096**3 / 65e12,
+            "compute",
+        ),  # a product of 4096: 1365 FLOP/B
+        (1e6, 12e6, 12e6 / 320e9, "memory"),  # the STREAM triad: 2 FLOPs for 24 B
+        (0, 320e9, 1.0, "memory"),  # a copy
+        (65e12, 0, 1.0, "compute"),
+        (0, 0, 0.0, "compute"),
+    ],
+)
+def test_the_longer_of_two_times_is_the_bound(flops, bytes, seconds, limit):
+    assert T4.bound(flops, bytes) == pytest.approx(seconds)
+    assert T4.limit(flops, bytes) == limit
+
+
+def test_attainable_rises_with_the_intensity_up_to_the_peak():
+    assert T4.attainable(0) == 0
+    assert T4.attainable(0.25) == 80e9
+    assert T4.attainable(100) == 32e12
+    assert T4.attainable(1365) == T4.attainable(math.inf) == 65e12
+
+
+@pytest.mark.parametrize(("peak", "bandwidth"), [(0, 1), (1, -1), (math.nan, 1), (1, math.inf)])
+def test_a_device_without_a_figure_has_no_roofline(peak, bandwidth):
+    with pytest.raises(ValueError, match="must be a positive number"):
+        Roofline(peak, bandwidth)
+
+
+@pytest.mark.parametrize(("flops", "bytes"), [(-1, 1), (1, -1), (math.nan, 1), (1, math.nan)])
+def test_work_is_not_negative(flops, bytes):
+    with pytest.raises(ValueError, match="not negative"):
+        T4.bound(flops, bytes)
+    with pytest.raises(ValueError, match="not negative"):
+        T4.attainable(min(flops, bytes) if flops == flops and bytes == bytes else math.nan)

@@ -1,0 +1,108 @@
+"""The figures of the studied documents, as records of their own."""
+
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from experiments import records
+from experiments.analysis.comparison import side_by_side
+from experiments.records.published import PUBLISHED
+from experiments.report import write_page
+
+DOCUMENTS = Path(PUBLISHED) / "documents"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, records.Record]:
+    rows, problems = records.load([PUBLISHED])
+    assert problems == []
+    return {
+        row.case.removeprefix("document-"): row for row in rows if row.provenance.get("published")
+    }
+
+
+def test_every_entry_says_where_it_is_from(found):
+    assert {row.provenance["document"] for row in found.values()} == set("ABCE")
+    assert {path.stem for path in DOCUMENTS.glob("*.json")} == set("abce")
+    for case, row in found.items():
+        origin = row.provenance
+        assert (
+            case.startswith(origin["document"].lower())
+            and origin["where"]
+            and origin["title"]
+            and origin["accelerator"]
+        )
+        assert origin["machine"] == f"document {origin['document']}"
+        assert origin["where"] in origin["remarks"][0]
+
+
+def test_none_is_taken_for_a_newer_one_of_another(found):
+    rows = [*found.values()]
+    assert (
+        len(records.latest(rows))
+        == len(rows)
+        == sum(path.read_text().count('"schema"') for path in DOCUMENTS.glob("*.json"))
+    )
+
+
+def test_a3_the_three_machines(found):
+    cpu, mx150, t4 = (
+        found["a-i5-8250u-b16"].metrics,
+        found["a-mx150-b16"].metrics,
+        found["a-t4-b128"].metrics,
+    )
+    assert cpu["training_time"] == (1 * 60 + 58) * 60
+    assert cpu["step_time"] * 1250 == pytest.approx(cpu["training_time"])
+    assert mx150["step_time"] == 0.542 and mx150["training_time"] == 678
+    assert mx150["step_time"] * mx150["steps"] == pytest.approx(678, abs=1)
+    assert t4["steps"] == -(-20_000 // 128) and 379 <= t4["training_time"] <= 389
+    failed = found["a-mx150-b32"]
+    assert (
+        failed.status == "out_of_memory"
+        and failed.settings["batch_size"] == 32
+        and "[32, 128, 64, 64]" in failed.message
+    )
+
+
+def test_the_other_figures(found):
+    values = {
+        ("a-stage-1", "validation_accuracy"): 0.958,
+        ("a-stage-2", "validation_accuracy"): 0.968,
+        ("b-k80", "step_time"): 0.018,
+        ("b-k80", "training_time"): 13 * 60,
+        ("b-x86", "training_time"): 9 * 3600,
+        ("c-darknet19", "call_time"): 1.97,
+        ("c-knn", "test_accuracy"): 0.97369,
+        ("c-random-forest", "test_accuracy"): 0.968,
+        ("c-mlp-4096", "parameters"): 3_215_360 + 16_781_312 + 40_970,
+        ("c-tpu-v1", "peak_published"): 90e12,
+        ("c-p40", "relative_inferences"): 2,
+        ("c-tpu-v2-pod", "peak_published"): 11.6e15,
+        ("c-v100", "peak_published"): 125e12,
+        ("e-k20x", "speed_up_over_cpu"): 5,
+    }
+    assert {key: found[key[0]].metrics[key[1]] for key in values} == values
+    assert found["c-k80"].metrics["relative_inferences"] == pytest.approx(1 / 13, abs=1e-4)
+    assert found["c-tpu-v2-pod"].provenance["strategy_devices"] == 64
+
+
+def test_they_stand_in_the_report(found, tmp_path):
+    page = write_page([], epath.Path(tmp_path / "report.html")).read_text()
+    for text in (
+        "Tesla K20X (published)",
+        "GeForce MX150",
+        "out_of_memory",
+        "542 ms",
+        "Intel Core i5-8250U",
+    ):
+        assert text in page, text
+
+
+def test_machines_of_one_question_are_compared_but_no_noise_is_known(found):
+    (group,) = [
+        group for group in side_by_side([*found.values()]) if group[0].record.study == "train"
+    ]
+    quick, slow = group
+    assert quick.record.provenance["accelerator"] == "Tesla K80"
+    assert slow.ratio == pytest.approx(0.7 / 0.018) and slow.verdict.startswith("cannot say")

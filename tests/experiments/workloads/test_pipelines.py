@@ -1,0 +1,101 @@
+"""Both pipelines give the same batches, and evaluation counts each example once whatever the batch."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from experiments.workloads import pipelines
+from experiments.workloads.setup import Splits
+from jaxcnn.data.resident import ResidentFeed
+from jaxcnn.data.source import Arrays, fitted
+from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
+from jaxcnn.training.step import UNSHARDED
+from tests.support.pipeline import KINDS, STRATEGIES, build, random_images, small_setup
+
+
+def test_resident_and_streamed_batches_are_the_same_bytes():
+    arrays = random_images(37)
+    feed, batches = ResidentFeed(37, 8, seed=5), TrainBatches(arrays, 8, seed=5)
+    data = {"image": jax.numpy.array(arrays.images), "label": jax.numpy.array(arrays.labels)}
+    for step in range(2 * feed.capacity + 1):
+        resident = feed.batch(data, feed.order(data, np.int32(step)), np.int32(step), UNSHARDED)
+        for name, values in batches[step].items():
+            np.testing.assert_array_equal(resident[name], values)
+
+
+def test_an_epoch_visits_each_example_at_most_once():
+    batches = TrainBatches(Arrays(np.zeros((37, 1, 1, 1), np.uint8), np.arange(37)), 8)
+    for epoch in range(3):
+        seen = np.concatenate([batches[epoch * 4 + place]["label"] for place in range(4)])
+        assert len(set(seen.tolist())) == 32
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streaming_keeps_the_order_and_starts_anywhere(workers):
+    batches = TrainBatches(fitted(random_images(37), (10, 10, 1)), 8, seed=1)
+    found = list(stream(batches, 3, 9, workers))
+    assert len(found) == 6
+    for step, batch in enumerate(found, 3):
+        np.testing.assert_array_equal(batch["image"], batches[step]["image"])
+        np.testing.assert_array_equal(batch["label"], batches[step]["label"])
+
+
+@pytest.mark.parametrize(("count", "batch_size"), [(37, 8), (8, 8), (5, 8), (33, 32), (1, 1)])
+def test_each_example_is_in_one_evaluation_batch(count, batch_size):
+    batches = EvaluationBatches(
+        Arrays(np.zeros((count, 1, 1, 1), np.uint8), np.arange(count)), batch_size
+    )
+    rows = [batches[i] for i in range(len(batches))]
+    labels = np.concatenate([batch["label"][batch["mask"] == 1] for batch in rows])
+    assert labels.tolist() == list(range(count))
+    assert all(len(batch["label"]) == batch_size for batch in rows)
+
+
+@KINDS
+@STRATEGIES
+def test_evaluation_is_exact_whatever_the_batch(name, strategy, batch_size, devices):
+    setup = small_setup(strategy, batch_size, devices)
+    pipeline, params = build(setup, name), setup.state.params["out"]
+    for split, arrays in (("validation", setup.splits.validation), ("test", setup.splits.test)):
+        inputs = arrays.images.reshape(len(arrays), -1) / 255
+        logits = inputs @ np.float64(params["kernel"]) + np.float64(params["bias"])
+        losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(arrays)), arrays.labels]
+        found = jax.device_get(pipeline.evaluate(setup.strategy.place(setup.state), split))
+        assert found["count"] == len(arrays)
+        assert found["correct"] == (logits.argmax(1) == arrays.labels).sum()
+        np.testing.assert_allclose(found["loss"], losses.sum(), rtol=1e-5)
+
+
+def test_the_pipelines_train_to_the_same_parameters(devices):
+    splits = Splits(random_images(50), random_images(10, 1), random_images(10, 2))
+    ends = []
+    for name in ("resident", "streamed"):
+        momentum = optax.sgd(0.1, momentum=0.9)
+        setup = small_setup(
+            "jit", 8, devices, splits=splits, model="lenet_like", side=16, optimizer=momentum
+        )
+        state = setup.strategy.place(setup.state)
+        pipeline = pipelines.build(setup, state, name=name, last_step=12)
+        for first, count in ((0, 1), (1, 5), (6, 6)):
+            state, metrics = pipeline.run_steps(state, first, count)
+            assert metrics["count"].tolist() == [8.0] * count
+        ends.append(setup.strategy.fetch(state).params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *ends)
+
+
+class LargeSplit:
+    """A split too large for any memory."""
+
+    def __len__(self) -> int:
+        return 10**9
+
+
+def test_the_pipeline_is_chosen_by_size(devices):
+    small = small_setup("jit", 8, devices)
+    large = dataclasses.replace(small, splits=dataclasses.replace(small.splits, train=LargeSplit()))
+    assert pipelines.choose(small)[0] == "resident"
+    assert pipelines.choose(large)[0] == "streamed"
+    assert pipelines.choose(small, "streamed") == ("streamed", "as requested")

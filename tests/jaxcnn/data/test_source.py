@@ -1,0 +1,93 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from jaxcnn import data
+from jaxcnn.data.source import Arrays, fit
+from jaxcnn.errors import InputError
+
+
+def numbered(count: int) -> Arrays:
+    """Image i is all i; its label is i."""
+    return Arrays(
+        np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 2, 2, 1)),
+        np.arange(count),
+    )
+
+
+def test_up_to_four_missing_pixels_are_padded_and_more_are_resampled():
+    digit = np.full((28, 28, 1), 200, np.uint8)
+    padded = fit(digit, (32, 32, 1))
+    assert padded[:2].sum() == padded[-2:].sum() == 0 and (padded[2:30, 2:30] == 200).all()
+    assert (fit(digit, (33, 33, 1)) == 200).all()
+    ramp = np.array([[0, 100]], np.uint8)[..., None]
+    assert fit(ramp, (1, 8, 1)).ravel().tolist() == [
+        0,
+        0,
+        13,
+        38,
+        63,
+        88,
+        100,
+        100,
+    ]  # bilinear at eighths of the way
+
+
+def test_channels():
+    red = np.zeros((2, 2, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
+    assert (fit(red, (2, 2, 1)) == 76).all()  # 0.299 of 255
+    assert (fit(np.full((2, 2, 1), 9, np.uint8), (2, 2, 3)) == 9).all()
+
+
+def test_holding_out_divides_without_loss_and_always_alike():
+    first, second = data.hold_out(numbered(101), 0.1)
+    labels = [[label for _, label in part.read(range(len(part)))] for part in (first, second)]
+    assert (len(first), len(second)) == (90, 11)
+    assert sorted(labels[0] + labels[1]) == list(range(101))
+    again, _ = data.hold_out(numbered(101), 0.1)
+    assert labels[0] == [label for _, label in again.read(range(90))]
+
+
+def test_as_arrays_reads_all_in_order():
+    arrays = data.as_arrays(numbered(200), (2, 2, 1))
+    assert arrays.images[:, 0, 0, 0].tolist() == arrays.labels.tolist() == list(range(200))
+
+
+def test_channel_statistics_by_hand():
+    images = np.zeros((2, 1, 2, 3), np.uint8)
+    images[..., 0] = [[[0, 255]], [[0, 255]]]  # mean 0.5, deviation 0.5
+    images[..., 1] = 51  # 0.2, constant
+    mean, std = data.channel_statistics(Arrays(images, np.zeros(2)), (1, 2, 3))
+    np.testing.assert_allclose(mean, [0.5, 0.2, 0.0], atol=1e-12)
+    np.testing.assert_allclose(std, [0.5, 1.0, 1.0])
+
+
+def test_digits_are_all_there():
+    digits = data.open_dataset("digits", shape=(8, 8, 1))
+    assert (len(digits.train), len(digits.test)) == (1437, 360)
+    arrays = data.as_arrays(digits.test, (8, 8, 1))
+    assert arrays.images.max() == 255 and set(arrays.labels) == set(range(10))
+
+
+def test_synthetic_has_the_shape_asked_for_and_can_be_pickled():
+    dataset = data.open_dataset("synthetic:100", shape=(12, 10, 3))
+    assert (len(dataset.train), len(dataset.test), dataset.channels) == (80, 20, 3)
+    image, label = pickle.loads(pickle.dumps(dataset.train)).read([0])[0]
+    assert image.shape == (12, 10, 3) and 0 <= label < 10
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("minst", "unknown dataset 'minst': did you mean 'mnist'"),
+        ("folder", "needs a name after the colon"),
+        ("digits:3", "nothing may follow 'digits'"),
+        ("synthetic:3", "20 or more"),
+        ("synthetic:many", "20 or more"),
+        ("tfds:../x", "write NAME, NAME/CONFIG or NAME:VERSION"),
+    ],
+)
+def test_bad_names_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        data.open_dataset(name, shape=(8, 8, 1))

@@ -1,0 +1,73 @@
+"""Schedules by hand, optimisers against their formulas."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxcnn.errors import InputError
+from jaxcnn.training.optimizer import OPTIMIZERS, optimizer, schedule
+
+SIZES = {"steps": 1000, "steps_per_epoch": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "constant": {0: 8.0, 999: 8.0},
+        "cosine": {0: 8.0, 250: 4 + 4 / np.sqrt(2), 500: 4.0, 1000: 0.0},
+        "poly:4": {0: 8.0, 500: 8.0 / 16, 1000: 0.0},
+        "step:30:0.1": {299: 8.0, 300: 0.8, 600: 0.08},
+        "step:0.5:0.5": {4: 8.0, 5: 4.0},
+        "milestones:0.5,0.75:0.1": {499: 8.0, 500: 0.8, 749: 0.8, 750: 0.08},
+    }.items(),
+)
+def test_schedules(name, expected):
+    rates = schedule(name, 8.0, **SIZES)
+    for step, rate in expected.items():
+        assert float(rates(step) if callable(rates) else rates) == pytest.approx(
+            rate, rel=1e-5, abs=1e-6
+        ), step
+
+
+@pytest.mark.parametrize(
+    "name", ["cosin", "step:30", "poly:", "milestones:0.1", "milestones::0.1", "step:x:0.1", ""]
+)
+def test_an_unknown_schedule_names_the_known(name):
+    with pytest.raises(
+        InputError, match=f"unknown schedule '{name}'; known: constant, cosine, poly:POWER"
+    ):
+        schedule(name, 1.0, **SIZES)
+
+
+def test_an_unknown_optimizer_names_the_nearest():
+    with pytest.raises(InputError, match="unknown optimizer 'adma': did you mean 'adam'"):
+        optimizer("adma", 0.1, "constant", **SIZES)
+
+
+def two_steps(name: str) -> np.ndarray:
+    """A single weight of 1 after two steps at rate 0.1 with gradients 2 and then 1."""
+    rule = OPTIMIZERS[name](0.1)
+    weight = jnp.array([1.0])
+    state = rule.init(weight)
+    for gradient in (2.0, 1.0):
+        update, state = rule.update(jnp.array([gradient]), state, weight)
+        weight += update
+    return float(weight[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "weight"),
+    {
+        "sgd": 1 - 0.1 * (2 + 1),
+        "momentum": 1 - 0.1 * (2 + (0.9 * 2 + 1)),
+        "nesterov": 1 - 0.1 * ((2 + 0.9 * 2) + (1 + 0.9 * (0.9 * 2 + 1))),
+        # Kingma & Ba 2015: 1st moment 0.2, 2nd 0.004, both unbiased; then 0.28 / 0.19 and 0.004996 / 0.001999
+        "adam": 1 - 0.1 * (1 + (0.28 / 0.19) / np.sqrt(0.004996 / 0.001999)),
+        # running mean of squares: 0.1 · 4, then 0.9 · 0.4 + 0.1
+        "rmsprop": 1 - 0.1 * (2 / np.sqrt(0.4) + 1 / np.sqrt(0.46)),
+        # it starts at 1, and 1 is added under the root: 0.9 + 0.4, then 0.9 · 1.3 + 0.1
+        "rmsprop_1": 1 - 0.1 * (2 / np.sqrt(1.3 + 1) + 1 / np.sqrt(1.27 + 1)),
+    }.items(),
+)
+def test_optimizers(name, weight):
+    assert two_steps(name) == pytest.approx(weight, rel=1e-4)
