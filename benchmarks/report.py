@@ -1,4 +1,4 @@
-"""How long the report takes to build from many records, and how large it is: ``python -m benchmarks.report``."""
+"""The time to build the report from many records, and its size: ``python -m benchmarks.report``."""
 
 import dataclasses
 import json
@@ -9,28 +9,39 @@ from pathlib import Path
 from etils import epath
 
 from experiments import records, report
+from experiments.records.published import PUBLISHED
 
 COPIES = 5_000
-PUBLISHED = Path(report.__file__).parent.parent / "published"
+MACHINES, DAYS = 50, 28
 
 
 def main() -> None:
-    """Copies of the records that come with the project, which hold whole curves and utilisation, as of many machines."""
-    found, _ = records.load([PUBLISHED])
+    """Builds a report from copies of the published records, as if of many machines.
+
+    The published records contain complete curves and utilisation.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(COPIES):
-            record = found[number % len(found)]
-            case = f"{record.case}-{number}"
-            machine = {"machine": f"machine {number % 50}", "time": f"2026-11-{1 + number % 28:02}"}
-            copy = dataclasses.replace(record, case=case, provenance=record.provenance | machine)
-            path = Path(folder) / record.study / f"{case}.json"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps(records.to_json(copy)))
-        began = time.perf_counter()
+        _write_copies(Path(folder))
+        start = time.perf_counter()
         page = report.write_page([folder], epath.Path(folder) / "report.html")
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         size = len(page.read_bytes())
     print(f"{COPIES:,} records: {seconds:.2f} s, {size / 1e6:.2f} MB")
+
+
+def _write_copies(folder: Path) -> None:
+    published, _ = records.load([PUBLISHED])
+    for number in range(COPIES):
+        record = published[number % len(published)]
+        case = f"{record.case}-{number}"
+        machine = {
+            "machine": f"machine {number % MACHINES}",
+            "time": f"2026-11-{1 + number % DAYS:02}",
+        }
+        copy = dataclasses.replace(record, case=case, provenance=record.provenance | machine)
+        path = folder / record.study / f"{case}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(records.to_json(copy)))
 
 
 if __name__ == "__main__":

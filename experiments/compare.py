@@ -1,4 +1,7 @@
-"""Is the candidate worse than the baseline? ``python -m experiments.compare BEFORE AFTER``, for a pull request or in CI."""
+"""Compares a candidate's records with a baseline's, for a pull request or in CI.
+
+Usage: ``python -m experiments.compare BEFORE AFTER``.
+"""
 
 import dataclasses
 import json
@@ -11,18 +14,10 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from experiments import records
-from experiments.analysis.comparison import Pair, differences, pairs
-from experiments.analysis.regressions import (
-    BETTER,
-    BUSY,
-    DURATIONS,
-    RUNS,
-    WORSE,
-    Change,
-    changes,
-    ended,
-)
-from experiments.cli import FAILED, parse_options, run_command
+from experiments.analysis.baseline import BaselineComparison, compare_with_baseline
+from experiments.analysis.comparison import differences
+from experiments.analysis.regressions import BETTER, BUSY, MIN_RUNS, WORSE, status_outcome
+from experiments.cli import FAILED, OK, parse_options, run_command
 from experiments.records import Record
 from experiments.records.formatting import case_label, readable
 from jaxcnn.errors import InputError
@@ -31,18 +26,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HEADINGS = ("case", "metric", "before", "after", "ratio", "verdict")
+_NUMBERS = ("before", "after", "ratio")  # columns aligned to the right
+_STYLES = {WORSE: "bold red", BETTER: "green", BUSY: "yellow"}
 
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Holds records against those of a baseline. Ends with 1 where one is slower, less accurate, takes more memory or fails."""
+    """Compares records with those of a baseline.
+
+    The exit code is 1 if a case is slower, less accurate, takes more memory or fails.
+    """
 
     baseline: tyro.conf.Positional[str]
     """Results folder of the baseline, or the file of one record."""
     candidate: tyro.conf.Positional[str]
-    """The same of the candidate, which is judged."""
+    """Results folder of the candidate, which is judged, or the file of one record."""
     tolerance: float = 0.05
-    """Share of a time or of memory, and difference of accuracies, that is let pass; what passes it must also be more than noise."""
+    """Relative change of a time or of memory, and change of an accuracy, that is accepted; a larger
+    one must also exceed the noise."""
     json: bool = False
     """Print one JSON document and nothing else."""
     markdown: bool = False
@@ -51,37 +52,14 @@ class CompareConfig:
     def __post_init__(self):
         if not 0 < self.tolerance < float("inf"):
             raise InputError(
-                f"--tolerance={self.tolerance}: must be a positive number, as 0.05 for 5 %"
+                f"--tolerance={self.tolerance}: must be a positive number, such as 0.05 for 5 %"
             )
         if self.json and self.markdown:
-            raise InputError("--json and --markdown: choose one of them")
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What two sets of records say together.
-
-    Attributes:
-      cases: each pair with what became of its metrics.
-      gone, new: the newest records of cases that only the baseline, or only the candidate, has.
-      problems: a line for each file that could not be used.
-    """
-
-    cases: list[tuple[Pair, list[Change]]]
-    gone: list[Record]
-    new: list[Record]
-    problems: list[str]
-
-    def count(self, outcome: str) -> int:
-        """How many metrics came out so, and cases that fail, or no longer do."""
-        return sum(
-            [ended(pair), *(change.outcome for change in changed)].count(outcome)
-            for pair, changed in self.cases
-        )
+            raise InputError("--json and --markdown exclude each other: choose one of them")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what differs; returns 1 where something is worse, otherwise the exit codes of `experiments.run`."""
+    """Prints the differences; returns `FAILED` if something is worse, else as `run_command`."""
     return run_command(
         lambda console: _compare(
             parse_options(CompareConfig, "experiments.compare", arguments), console
@@ -89,41 +67,36 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def findings(config: CompareConfig) -> Findings:
-    """Reads both sides and judges.
-
-    Raises:
-      InputError: a side that cannot be read, or two without a case in common, of which nothing can be said.
-    """
-    (before, some), (after, more) = (
-        records.load_required([side]) for side in (config.baseline, config.candidate)
-    )
-    found, gone, new = pairs(before, after)
-    if not found:
-        raise InputError(
-            f"{config.baseline} and {config.candidate} have no case of the same study and settings in common"
-        )
-    return Findings(
-        [(pair, changes(pair, config.tolerance)) for pair in found], gone, new, some + more
-    )
-
-
 def _compare(config: CompareConfig, console: "Console") -> int:
-    found = findings(config)
+    before, before_problems = records.load_required([config.baseline])
+    after, after_problems = records.load_required([config.candidate])
+    problems = before_problems + after_problems
+    result = compare_with_baseline(before, after, config.tolerance)
+    if not result.cases:
+        raise InputError(
+            f"{config.baseline} and {config.candidate} "
+            "have no case of the same study and settings in common"
+        )
+    sentences = [*summary(config, result), *problems]
     if config.json:
-        print(json.dumps(records.finite(_document(config, found)), indent=1, allow_nan=False))
+        document = _document(config, result) | {"problems": problems}
+        print(json.dumps(records.finite(document), indent=1, allow_nan=False))
     elif config.markdown:
-        print("\n".join(_markdown(config, found)))
+        print("\n".join(_markdown(result, sentences)))
     else:
-        _print(config, found, console)
-    return FAILED if found.count(WORSE) else 0
+        _print(result, sentences, console)
+    return FAILED if result.count(WORSE) else OK
 
 
-def rows(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """An outcome and the cells under `HEADINGS` of every value that is not the same to the last digit."""
-    for (pair, changed), label in zip(found.cases, _labels(found), strict=True):
+def rows(result: BaselineComparison) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The rows of the table: every value that is not identical.
+
+    Yields:
+      The outcome, and the cells under `HEADINGS`.
+    """
+    for (pair, changed), label in zip(result.cases, _labels(result), strict=True):
         old, new = pair.before[-1], pair.after[-1]
-        if outcome := ended(pair):
+        if outcome := status_outcome(pair):
             yield outcome, (label, "status", old.status, new.status, "", new.message)
         for change in changed:
             if change.before != change.after:
@@ -132,41 +105,38 @@ def rows(found: Findings) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield change.outcome, (label, change.metric, *values, ratio, change.verdict)
 
 
-def summary(config: CompareConfig, found: Findings) -> list[str]:
-    """In sentences: the outcome, in what the two differ, which cases have no counterpart, which files were left out."""
-    worse, better = found.count(WORSE), found.count(BETTER)
-    lines = [
-        f"{worse} worse and {better} better, by more than noise and {config.tolerance:.3g}, in {_cases(len(found.cases))}"
-    ]
-    if hidden := found.count(BUSY):
+def summary(config: CompareConfig, result: BaselineComparison) -> list[str]:
+    """The comparison in sentences.
+
+    Returns:
+      The numbers of outcomes, how the two sides differ in provenance, and which cases only one of
+      them has.
+    """
+    worse, better = result.count(WORSE), result.count(BETTER)
+    tolerance, cases = f"{config.tolerance:.3g}", _cases(len(result.cases))
+    lines = [f"{worse} worse and {better} better, by more than noise and {tolerance}, in {cases}"]
+    if busy := result.count(BUSY):
         lines.append(
-            f"changed times not judged, for other programs took the processor: {hidden}; measure on a quiet machine"
+            f"{busy} changed times not judged, as other programs used the processor; "
+            "measure on a quiet machine"
         )
-    times = [
-        (pair, change)
-        for pair, changed in found.cases
-        for change in changed
-        if change.metric in DURATIONS
-    ]
-    if any(
-        change.outcome in (WORSE, BUSY) and min(len(pair.before), len(pair.after)) < RUNS
-        for pair, change in times
-    ):
+    if result.needs_more_runs:
         lines.append(
-            f"between two runs a machine may change; of {RUNS} runs a side (--force) whole runs are compared"
+            "a machine may change between two runs; "
+            f"with {MIN_RUNS} runs per side (--force) whole runs are compared"
         )
-    told = Counter(
-        f"{name} {_said(a)} → {_said(b)}"
-        for pair, _ in found.cases
-        for name, (a, b) in differences(pair).items()
+    changed = Counter(
+        f"{name} {_value(old)} → {_value(new)}"
+        for pair, _ in result.cases
+        for name, (old, new) in differences(pair).items()
     )
-    lines += [f"differs: {text} ({_cases(count)})" for text, count in told.items()]
-    lines += [f"only in {config.baseline}: {_alone(record)}" for record in found.gone]
-    lines += [f"only in {config.candidate}: {_alone(record)}" for record in found.new]
-    return lines + found.problems
+    lines += [f"differs: {text} ({_cases(count)})" for text, count in changed.items()]
+    lines += [f"only in {config.baseline}: {_unmatched(record)}" for record in result.only_before]
+    lines += [f"only in {config.candidate}: {_unmatched(record)}" for record in result.only_after]
+    return lines
 
 
-def _print(config: CompareConfig, found: Findings, console: "Console") -> None:
+def _print(result: BaselineComparison, sentences: list[str], console: "Console") -> None:
     import rich.box
     from rich.markup import escape
     from rich.table import Table
@@ -174,33 +144,28 @@ def _print(config: CompareConfig, found: Findings, console: "Console") -> None:
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in HEADINGS:
         table.add_column(
-            heading,
-            justify="right" if heading in ("before", "after", "ratio") else "left",
-            overflow="fold",
+            heading, justify="right" if heading in _NUMBERS else "left", overflow="fold"
         )
-    for outcome, cells in rows(found):
-        table.add_row(
-            *map(escape, cells),
-            style={WORSE: "bold red", BETTER: "green", BUSY: "yellow"}.get(outcome),
-        )
-    console.print(
-        table if table.row_count else "every value is the same to the last digit", highlight=False
-    )
-    for line in summary(config, found):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for outcome, cells in rows(result):
+        table.add_row(*map(escape, cells), style=_STYLES.get(outcome))
+    console.print(table if table.row_count else "all values are identical", highlight=False)
+    for sentence in sentences:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
-def _markdown(config: CompareConfig, found: Findings) -> Iterator[str]:
-    first, *others = (_plain(line) for line in summary(config, found))
+def _markdown(result: BaselineComparison, sentences: list[str]) -> Iterator[str]:
+    first, *others = map(_escape, sentences)
     yield f"**{first}**"
-    table = [(outcome, " | ".join(map(_plain, cells))) for outcome, cells in rows(found)]
+    table = [(outcome, " | ".join(map(_escape, cells))) for outcome, cells in rows(result)]
     if table:
         yield from ("", f"| | {' | '.join(HEADINGS)} |", "|---" * (len(HEADINGS) + 1) + "|")
-        yield from (f"| {'❌' if outcome == WORSE else ''} | {cells} |" for outcome, cells in table)
-    yield from ("", *(f"- {line}" for line in others))
+        for outcome, cells in table:
+            yield f"| {'❌' if outcome == WORSE else ''} | {cells} |"
+    yield from ("", *(f"- {sentence}" for sentence in others))
 
 
-def _document(config: CompareConfig, found: Findings) -> dict[str, Any]:
+def _document(config: CompareConfig, result: BaselineComparison) -> dict[str, Any]:
+    """The comparison as JSON, without the files that could not be used."""
     cases = [
         {
             "study": pair.after[-1].study,
@@ -211,26 +176,26 @@ def _document(config: CompareConfig, found: Findings) -> dict[str, Any]:
             "differs": differences(pair),
             "changes": [dataclasses.asdict(change) for change in changed],
         }
-        for (pair, changed), label in zip(found.cases, _labels(found), strict=True)
+        for (pair, changed), label in zip(result.cases, _labels(result), strict=True)
     ]
-    alone = {"only_before": [*map(_name, found.gone)], "only_after": [*map(_name, found.new)]}
-    counts = {"worse": found.count(WORSE), "better": found.count(BETTER)}
     return {
         "tolerance": config.tolerance,
-        **counts,
+        "worse": result.count(WORSE),
+        "better": result.count(BETTER),
         "cases": cases,
-        **alone,
-        "problems": found.problems,
+        "only_before": [_name(record) for record in result.only_before],
+        "only_after": [_name(record) for record in result.only_after],
     }
 
 
-def _labels(found: Findings) -> list[str]:
-    """In words what each pair is; its name where the words do not tell it from another."""
-    each = [f"{pair.after[-1].study}: {case_label(pair.after[-1])}" for pair, _ in found.cases]
-    count = Counter(each)
+def _labels(result: BaselineComparison) -> list[str]:
+    """A readable label for each pair; its name if another pair has the same label."""
+    newest = [pair.after[-1] for pair, _ in result.cases]
+    labels = [f"{record.study}: {case_label(record)}" for record in newest]
+    count = Counter(labels)
     return [
-        label if count[label] == 1 else _name(pair.after[-1])
-        for label, (pair, _) in zip(each, found.cases, strict=True)
+        label if count[label] == 1 else _name(record)
+        for label, record in zip(labels, newest, strict=True)
     ]
 
 
@@ -238,22 +203,21 @@ def _name(record: Record) -> str:
     return f"{record.study}/{record.case}"
 
 
-def _alone(record: Record) -> str:
-    return _name(record) + (
-        "" if record.status == "ok" else f" ({record.status}: {record.message})"
-    )
+def _unmatched(record: Record) -> str:
+    status = "" if record.status == "ok" else f" ({record.status}: {record.message})"
+    return f"{_name(record)}{status}"
 
 
 def _cases(count: int) -> str:
     return f"{count:,} case{'' if count == 1 else 's'}"
 
 
-def _said(value: Any) -> str:
+def _value(value: Any) -> str:
     return "–" if value in (None, "") else str(value)
 
 
-def _plain(text: str) -> str:
-    """Text that Markdown takes for nothing else."""
+def _escape(text: str) -> str:
+    """Escapes the characters that have a meaning in Markdown."""
     for mark in "\\`*_<>|[]":
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

@@ -1,15 +1,14 @@
-"""A network's table: ``python -m experiments.summary --model=darknet19``."""
+"""Prints a network layer by layer: ``python -m experiments.summary --model=darknet19``."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.cli import parse_options, run_command
+from experiments.cli import OK, parse_options, run_command
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from experiments.measure.layers import LayerRow
@@ -20,11 +19,11 @@ class SummaryConfig:
     """Prints a network layer by layer: output shape, parameters, FLOPs of one image forward."""
 
     model: str = "lenet5"
-    """The network; mlp:4096 is an MLP of that width. `python -m experiments.run --list` names them all."""
+    """The network, see `python -m experiments.run --list`; mlp:4096 is an MLP of that width."""
     image_size: int | None = None
-    """Side of the images; the published one if not given."""
+    """Side of the images; default: the published one."""
     num_classes: int | None = None
-    """The published number if not given."""
+    """Number of classes; default: the published one."""
 
     def __post_init__(self):
         for name, value in (("image-size", self.image_size), ("num-classes", self.num_classes)):
@@ -33,57 +32,57 @@ class SummaryConfig:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the table; the exit codes are those of `experiments.run`."""
+    """Prints the table; returns an exit code of `experiments.cli`."""
     return run_command(
-        lambda console: _summarise(
+        lambda console: _summarize(
             parse_options(SummaryConfig, "experiments.summary", arguments), console
         )
     )
 
 
-def _summarise(config: SummaryConfig, console: "Console") -> int:
+def _summarize(config: SummaryConfig, console: "Console") -> int:
     from flax import nnx
 
     from experiments.measure.layers import layer_rows
     from jaxcnn import backend, models
 
     backend.select("cpu")
-    row = models.spec(config.model)
-    height, width, channels = row.input_shape
+    spec = models.spec(config.model)
+    height, width, channels = spec.input_shape
     shape = (config.image_size or height, config.image_size or width, channels)
     model = nnx.eval_shape(
         lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape)
     )
-    _print_layers(
-        console,
-        f"{config.model}, {'×'.join(map(str, shape))}: {row.source}",
-        layer_rows(model, shape),
-    )
-    return 0
+    title = f"{config.model}, {'×'.join(map(str, shape))}: {spec.source}"
+    _print_layers(console, title, layer_rows(model, shape))
+    return OK
 
 
 def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") -> None:
-    """A network's layers, as Keras's and Darknet's tables have them."""
+    """Prints the table, laid out as Keras and Darknet do, and the totals."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    for heading in ("", "layer", "what", "output", "parameters", "MFLOP"):
-        table.add_column(
-            heading, justify="left" if heading in ("layer", "what") else "right", no_wrap=True
-        )
+    for heading in ("", "layer", "kind", "output", "parameters", "MFLOP"):
+        justify = "left" if heading in ("layer", "kind") else "right"
+        table.add_column(heading, justify=justify, no_wrap=True)
     for number, row in enumerate(rows):
-        held = row.trainable + row.non_trainable
-        shape, flops = (
+        parameters = row.trainable + row.non_trainable
+        table.add_row(
+            str(number),
+            row.name,
+            row.kind,
             "×".join(map(str, row.output_shape)),
+            f"{parameters:,}" if parameters else "",
             f"{row.flops / 1e6:,.3f}" if row.flops else "",
         )
-        table.add_row(str(number), row.name, row.kind, shape, f"{held:,}" if held else "", flops)
     console.print(table)
-    trainable, other, flops = (
-        sum(getattr(row, name) for row in rows) for name in ("trainable", "non_trainable", "flops")
-    )
+    trainable = sum(row.trainable for row in rows)
+    non_trainable = sum(row.non_trainable for row in rows)
+    flops = sum(row.flops for row in rows)
     console.print(
-        f"parameters {trainable + other:,}: {trainable:,} trainable, {other:,} not; forward {flops / 1e9:,.4f} GFLOP an image",
+        f"parameters {trainable + non_trainable:,}: {trainable:,} trainable, "
+        f"{non_trainable:,} not; forward {flops / 1e9:,.4f} GFLOP an image",
         highlight=False,
     )
 

@@ -1,18 +1,28 @@
-"""What a user gave and cannot be used: the one exception that a command line turns into one line and exit code 2."""
+"""The exception for invalid user input. Command lines print it as one line and exit with code 2."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class InputError(Exception):
-    """Input that cannot be used. The message says what, which value, what is allowed, and the way out.
+    """Invalid user input.
 
-    Not a `ValueError`, which command-line libraries catch and dress up as their own.
+    The message says what is wrong, which value was passed, what is allowed and how to proceed.
+
+    Not a `ValueError`, because command-line libraries catch `ValueError` and replace its message.
     """
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raises `InputError` naming the nearest match unless `name` is one of `known`.
+    """Checks that `name` is one of `known`.
+
+    Args:
+      kind: what is named, for the message.
+      name: the name to check.
+      known: the valid names.
+
+    Raises:
+      InputError: `name` is not one of `known`; the message suggests the closest match.
 
     >>> require_known("model", "lenet6", ["lenet5", "mlp"])
     Traceback (most recent call last):
@@ -21,6 +31,6 @@ def require_known(kind: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
     if name in known:
         return
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    closest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {closest[0]!r}? " if closest else ""
     raise InputError(f"unknown {kind} {name!r}: {hint}Known: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Eight simulated CPU devices, no results outside temporary folders, and the real data where it lies."""
+"""Shared fixtures. Tests run on eight simulated CPU devices unless JAXCNN_TEST_DEVICE is set."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ BACKEND = backend.select(os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8"))
 
 @pytest.fixture(scope="session")
 def tfds_dir() -> str:
-    """Prepared TFDS data: TFDS_DATA_DIR, or the folder beside the project."""
+    """The folder of the prepared TFDS datasets: TFDS_DATA_DIR, or one next to the project."""
     folder = Path(os.environ.get("TFDS_DATA_DIR", DATA / "tfds"))
     if not (folder / "mnist").is_dir():
         pytest.skip(f"no prepared MNIST in {folder}; set TFDS_DATA_DIR")
@@ -22,7 +22,7 @@ def tfds_dir() -> str:
 
 @pytest.fixture
 def devices():
-    """Eight devices."""
+    """Eight devices; skips the test if there are fewer."""
     if len(BACKEND.devices) < 8:
         pytest.skip(f"needs 8 devices, {BACKEND} has {len(BACKEND.devices)}")
     return BACKEND.devices

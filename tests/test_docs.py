@@ -1,8 +1,9 @@
 """Every command and every example of the documents is run.
 
-A fence says how: ``sh`` must succeed, ``sh slow`` too but among the slow tests, ``sh gpu`` and ``sh tpu`` succeed or
-refuse with exit code 2 where there is no such device, ``sh show`` needs a file or minutes that a test does not have: its options
-are checked, nothing is run. Installation is run by ``.ci/run``, to the letter, and left out here.
+The word after a fence's language says how: ``sh`` must succeed; ``sh slow`` too, among the slow tests;
+``sh gpu`` and ``sh tpu`` succeed, or exit with code 2 if there is no such device; of ``sh show``, which
+needs a file or minutes that a test does not have, only the options are checked. Installation and the
+README's first command are run by ``.ci/run``, to the letter.
 """
 
 import os
@@ -16,56 +17,81 @@ import pytest
 
 from tests.support.paths import ROOT
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-INSTALLS = ("python3 -m venv", "pip install")
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+RUN_BY_CI = ("python3 -m venv", "pip install", "pytest", ".ci/run", ".venv/bin/python")
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(python -m experiments\.\w+\s[^`]+)`")
+LONGEST_LINE = 100
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
-    """(document, word after the language, text) of each fenced block."""
-    found = [
-        (path.name, *match.groups())
+    """(document, word after the language, text) of each fenced block; lines are joined at ``\\``."""
+    return [
+        (path.name, word or "", text.replace("\\\n", " "))
         for path in DOCUMENTS
-        for match in FENCE.finditer(path.read_text())
+        for fence_language, word, text in FENCE.findall(path.read_text())
+        if fence_language == language
     ]
-    return [(name, word or "", text) for name, kind, word, text in found if kind == language]
 
 
-def commands() -> list:
-    """The commands of each block, which share a folder."""
+def shell_commands(text: str) -> list[str]:
+    """The commands of a block, without those that ``.ci/run`` runs."""
+    commands = [command for line in text.strip().splitlines() for command in line.split(" && ")]
+    return [command for command in commands if not any(part in command for part in RUN_BY_CI)]
+
+
+def shown_commands() -> list[str]:
+    """Commands that are not run: those of ``sh show`` blocks and those inside a sentence."""
+    shown = [
+        line
+        for _, word, text in blocks("sh")
+        if word == "show"
+        for line in text.strip().splitlines()
+    ]
+    inline = [" ".join(c.split()) for path in DOCUMENTS for c in INLINE.findall(path.read_text())]
+    return list(dict.fromkeys([*shown, *inline]))
+
+
+def run_cases() -> list:
+    """One case per block: its commands share a folder."""
     cases = []
     for name, word, text in blocks("sh"):
-        lines = [command for line in text.strip().splitlines() for command in line.split(" && ")]
-        lines = [
-            line
-            for line in lines
-            if not any(part in line for part in (*INSTALLS, "pytest", ".ci/run"))
-        ]  # run by .ci/run
-        if word != "show" and lines:
+        commands = shell_commands(text)
+        if word != "show" and commands:
             marks = [pytest.mark.slow] if word == "slow" else []
-            cases.append(pytest.param(lines, word, id=f"{name}: {lines[0]}", marks=marks))
+            cases.append(pytest.param(commands, word, id=f"{name}: {commands[0]}", marks=marks))
     return cases
 
 
-@pytest.mark.parametrize(
-    "command",
-    [c for _, word, text in blocks("sh") if word == "show" for c in text.strip().splitlines()],
-)
+@pytest.mark.parametrize("command", shown_commands())
 def test_commands_that_are_only_shown_have_options_that_exist(command):
     from experiments.cli import parse_options
     from experiments.compare import CompareConfig
-    from experiments.config import RunConfig
+    from experiments.config import parse
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
     from experiments.preflight.__main__ import PreflightConfig
     from experiments.report.__main__ import ReportConfig
+    from experiments.summary import SummaryConfig
 
     options = {
-        "experiments.run": RunConfig, "experiments.predict": PredictConfig, "experiments.compare": CompareConfig,
-        "experiments.export": ExportConfig, "experiments.report": ReportConfig, "experiments.preflight": PreflightConfig,
-    }  # fmt: skip
+        "experiments.predict": PredictConfig,
+        "experiments.compare": CompareConfig,
+        "experiments.export": ExportConfig,
+        "experiments.report": ReportConfig,
+        "experiments.preflight": PreflightConfig,
+        "experiments.summary": SummaryConfig,
+    }
     _, _, module, *arguments = shlex.split(command)
-    parse_options(options[module], module, arguments)
+    if module == "experiments.run":
+        parse(arguments)
+    else:
+        parse_options(options[module], module, arguments)
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
@@ -75,28 +101,37 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize(("lines", "word"), commands())
-def test_commands(lines, word, tmp_path, request):
-    for command in lines:
+@pytest.mark.parametrize(("commands", "word"), run_cases())
+def test_commands(commands, word, tmp_path, request):
+    for command in commands:
         if "../shared" in command:
             request.getfixturevalue("tfds_dir")
             command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
         first, *arguments = shlex.split(command)
-        assert first in ("python", ".venv/bin/python"), "documents call nothing but Python"
+        assert first == "python", "documents call nothing but Python"
         done = run([sys.executable, *arguments], tmp_path)
-        absent = (
-            word in ("gpu", "tpu") and done.returncode == 2 and f"no {word} here" in done.stderr
-        )
-        assert done.returncode == 0 or absent, done.stdout + done.stderr
+        no_device = f"no {word.upper()} is available" in done.stderr and done.returncode == 2
+        allowed = done.returncode == 0 or (word in ("gpu", "tpu") and no_device)
+        assert allowed, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "text", [pytest.param(text, id=name) for name, _, text in blocks("python")]
-)
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, _, text in blocks("python")])
 def test_examples(text, tmp_path):
     done = run([sys.executable, "-c", text], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_there_is_something_to_run():
-    assert len(commands()) >= 4 and len(blocks("python")) >= 1
+def test_the_documents_have_commands_and_examples():
+    assert len(run_cases()) >= 4 and len(blocks("python")) >= 1
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_lines_are_short(path):
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if len(line) > LONGEST_LINE] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_point_to_files(path):
+    targets = re.findall(r"\]\(([^)#:]+)\)", path.read_text())
+    assert [target for target in targets if not (path.parent / target).exists()] == []

@@ -1,4 +1,8 @@
-"""What the records of a study say together, in words: by numbers alone, so from any machine, and without JAX."""
+"""What the records of a study say together, in sentences.
+
+Conclusions are computed from the records alone, without JAX, so that records of other machines can
+be analyzed anywhere.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -7,78 +11,95 @@ from dataclasses import dataclass
 from experiments.analysis import (
     batch_limit,
     crossover,
-    descents,
-    drift,
+    descent_methods,
     efficiency,
     instruction_sets,
     latency,
     peers,
+    platform_parity,
     precisions,
     ranking,
-    walls,
+    wall_time,
 )
 from experiments.records import Record, latest
 
 
 @dataclass(frozen=True)
-class Finding:
-    """How a study's records are put together.
+class Analysis:
+    """How the records of one study are analyzed.
 
     Attributes:
-      conclude: records of one question to sentences.
-      question: the settings that make it another question.
-      across: whether accelerators are held against one another; else each place has sentences of its own.
+      conclude: ``conclude(records)`` returns the sentences for one group of records.
+      group_by: settings that split the records into groups.
+      across_machines: whether a group has the records of all machines, which are compared; else
+        each machine and accelerator has groups of its own.
     """
 
     conclude: Callable[[Sequence[Record]], list[str]]
-    question: tuple[str, ...] = ()
-    across: bool = False
+    group_by: tuple[str, ...] = ()
+    across_machines: bool = False
 
 
-FINDINGS: dict[str, Finding] = {
-    "batch_sweep": Finding(
-        batch_limit.conclusion, ("model", "strategy", "precision", "image_size", "optimizer", "learning_rate", "memory_limit", "seed")
+_BATCH_SWEEP_SETTINGS = (
+    "model",
+    "strategy",
+    "precision",
+    "image_size",
+    "optimizer",
+    "learning_rate",
+    "memory_limit",
+    "seed",
+)
+
+ANALYSES: dict[str, Analysis] = {
+    "batch_sweep": Analysis(batch_limit.conclusion, group_by=_BATCH_SWEEP_SETTINGS),
+    "width_sweep": Analysis(crossover.conclusion, across_machines=True),
+    "inference": Analysis(latency.conclusion),
+    "scaling": Analysis(efficiency.conclusion),
+    "precision": Analysis(precisions.conclusion),
+    "parity": Analysis(platform_parity.conclusion, across_machines=True),
+    "search": Analysis(ranking.conclusion, group_by=("dataset",)),
+    "descent": Analysis(descent_methods.conclusion, group_by=("learning_rate", "epochs", "seed")),
+    "isa": Analysis(
+        instruction_sets.conclusion, group_by=("model", "precision", "strategy", "image_size")
     ),
-    "width_sweep": Finding(crossover.conclusion, across=True),
-    "inference": Finding(latency.conclusion),
-    "scaling": Finding(efficiency.conclusion),
-    "precision": Finding(precisions.conclusion),
-    "parity": Finding(drift.conclusion, across=True),
-    "search": Finding(ranking.conclusion, ("dataset",)),
-    "descent": Finding(descents.conclusion, ("learning_rate", "epochs", "seed")),
-    "isa": Finding(instruction_sets.conclusion, ("model", "precision", "strategy", "image_size")),
-    "peers": Finding(peers.conclusion),
-    "first_cnn": Finding(walls.conclusion, ("dataset", "epochs"), across=True),
-}  # fmt: skip
+    "peers": Analysis(peers.conclusion),
+    "first_cnn": Analysis(
+        wall_time.conclusion, group_by=("dataset", "epochs"), across_machines=True
+    ),
+}
 
 
 def conclusion(study: str, records: Sequence[Record]) -> list[str]:
-    """What a study's records say together, a line each; where several accelerators speak for themselves, each by name.
+    """What the records of a study say together.
 
     Args:
-      study: one without a row in `FINDINGS` has nothing to say.
-      records: others than the study's are left out, and of a case measured twice all but the newest.
+      study: its name; nothing is concluded for one that is not in `ANALYSES`.
+      records: sorted by time; only the newest record of each case is used, and those of other
+        studies are ignored.
+
+    Returns:
+      Sentences without a final period. Each starts with the accelerator's name if several
+      accelerators or machines have conclusions of their own.
     """
-    finding = FINDINGS.get(study)
-    rows = latest(record for record in records if record.study == study)
-    if finding is None:
+    analysis = ANALYSES.get(study)
+    if analysis is None:
         return []
-    groups = _groups(rows, finding)
-    places = {_place(record) for record in rows}
-    named = not finding.across and len(places) > 1
+    newest = latest(record for record in records if record.study == study)
+    is_named = not analysis.across_machines and len({_place(record) for record in newest}) > 1
     return [
-        f"{_name(group) if named else ''}{line}"
-        for group in groups
-        for line in finding.conclude(group)
+        f"{_accelerator(group)}: {sentence}" if is_named else sentence
+        for group in _groups(newest, analysis)
+        for sentence in analysis.conclude(group)
     ]
 
 
-def _groups(records: Sequence[Record], finding: Finding) -> list[list[Record]]:
+def _groups(records: Sequence[Record], analysis: Analysis) -> list[list[Record]]:
     groups: dict[str, list[Record]] = {}
     for record in records:
-        asked = [record.settings.get(name) for name in finding.question]
-        key = json.dumps([asked, "" if finding.across else _place(record)], default=str)
-        groups.setdefault(key, []).append(record)
+        settings = [record.settings.get(name) for name in analysis.group_by]
+        place = "" if analysis.across_machines else _place(record)
+        groups.setdefault(json.dumps([settings, place], default=str), []).append(record)
     return list(groups.values())
 
 
@@ -86,5 +107,5 @@ def _place(record: Record) -> tuple[str, ...]:
     return tuple(str(record.provenance.get(name)) for name in ("accelerator", "machine"))
 
 
-def _name(records: Sequence[Record]) -> str:
-    return f"{records[0].provenance.get('accelerator', 'unknown')}: "
+def _accelerator(records: Sequence[Record]) -> str:
+    return records[0].provenance.get("accelerator", "unknown")

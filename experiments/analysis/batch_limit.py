@@ -1,4 +1,4 @@
-"""How large a batch fits, by the records of a sweep, and what the compiler's plans foretold."""
+"""The largest batch that fits: observed by a sweep, and predicted by compiler memory plans."""
 
 import math
 import statistics
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 
 from experiments.records import Record
 
-ANSWERS = ("ok", "out_of_memory")
-NEAR = 0.5  # of the largest batch: the prediction goes by plans of batches no nearer to it than this, where two are known
+ANSWERS = ("ok", "out_of_memory")  # statuses that say whether a batch fits
+# The prediction uses plans of batches up to this share of the largest that ran, if there are two.
+FAR_FROM_LIMIT = 0.5
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What the records of one sweep say of the largest batch.
+    """The largest batch according to the records of one sweep.
 
     Attributes:
-      observed: the largest that ran; None where none did.
-      too_large: the smallest that found no memory; None where memory did not end.
-      predicted: the largest that should fit by the compiler's plans of smaller ones; None where nobody knows.
+      observed: the largest batch that ran; None if none did.
+      too_large: the smallest batch that ran out of memory; None if none did.
+      predicted: the largest batch that should fit according to the compiler's memory plans of
+        smaller ones; None if there are too few plans or the memory limit is unknown.
     """
 
     observed: int | None
@@ -27,74 +29,80 @@ class Limit:
 
 
 def limit(records: Sequence[Record]) -> Limit:
-    """The limit of one network on one accelerator, from its records.
+    """The limit of one network on one accelerator.
 
-    The prediction lays a straight line through the compiler's plans, of batches that are not near the limit (`NEAR`) where two
-    such are known, and asks where it meets the memory that there is. Less may fit: XLA:CPU may take memory for one step before it has
-    given back that of the last.
+    The prediction fits a straight line to the compiler's memory plans, of batches that are far from
+    the limit (`FAR_FROM_LIMIT`) if there are two such plans, and intersects it with the available
+    memory. Less may fit: XLA:CPU may allocate memory for one step before it has freed that of the
+    previous step.
+
+    Args:
+      records: of one sweep; ``memory_planned``, ``memory_limit`` and ``memory_held`` are in bytes.
     """
-    ran = [record.settings["batch_size"] for record in records if record.status == "ok"]
-    failed = [
-        record.settings["batch_size"] for record in records if record.status == "out_of_memory"
+    observed = max(_batches(records, "ok"), default=None)
+    too_large = min(_batches(records, "out_of_memory"), default=None)
+    available = [
+        record.metrics["memory_limit"] - record.metrics.get("memory_held", 0)
+        for record in records
+        if record.metrics.get("memory_limit")
     ]
-    observed = max(ran, default=None)
-    plans = {
-        record.settings["batch_size"]: record.metrics.get("memory_planned") for record in records
-    }
-    plans = {batch: plan for batch, plan in plans.items() if plan}
-    far = {
-        batch: plan
-        for batch, plan in plans.items()
-        if not failed or batch <= NEAR * (observed or 0)
-    }
-    free = [
-        m["memory_limit"] - m.get("memory_held", 0)
-        for m in (record.metrics for record in records)
-        if m.get("memory_limit")
-    ]
-    predicted = (
-        largest_batch(far if len(far) > 1 else plans, statistics.median(free)) if free else None
-    )
-    return Limit(observed, min(failed, default=None), predicted)
+    if not available:
+        return Limit(observed, too_large, None)
+    plans = {r.settings["batch_size"]: r.metrics.get("memory_planned") for r in records}
+    plans = {batch: size for batch, size in plans.items() if size}
+    far = plans
+    if too_large is not None:
+        far = {b: size for b, size in plans.items() if b <= FAR_FROM_LIMIT * (observed or 0)}
+    predicted = largest_batch(far if len(far) > 1 else plans, statistics.median(available))
+    return Limit(observed, too_large, predicted)
+
+
+def _batches(records: Sequence[Record], status: str) -> list[int]:
+    return [record.settings["batch_size"] for record in records if record.status == status]
 
 
 def largest_batch(plans: Mapping[int, float], memory: float) -> int | None:
-    """The largest batch whose program fits, by a straight line through the plans of others.
+    """The largest batch whose program fits, by a straight line through the plans of other batches.
 
     Args:
-      plans: bytes of the program, by batch.
-      memory: bytes that there are for it.
+      plans: bytes that the program needs, by batch size.
+      memory: bytes available for it.
 
     Returns:
-      None where fewer than two are known, or where they do not grow with the batch.
+      None if there are fewer than two plans, or if they do not grow with the batch.
 
     >>> largest_batch({1: 1100, 2: 1200, 4: 1400}, 11_050)
     100
     """
     if len(plans) < 2:
         return None
-    each, none = statistics.linear_regression(list(plans), list(plans.values()))
-    return max(0, math.floor((memory - none) / each)) if each > 0 else None
+    slope, intercept = statistics.linear_regression(list(plans), list(plans.values()))
+    return max(0, math.floor((memory - intercept) / slope)) if slope > 0 else None
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """Where the sweep ended and why, and how far off the prediction was."""
-    found = limit(records)
-    if wrong := [record for record in records if record.status not in ANSWERS]:
-        ended = f"the sweep ended at batch {wrong[0].settings['batch_size']:,}, which failed"
-    elif found.too_large is None:
-        ended = (
-            f"largest batch {found.observed:,}: the preset ended the sweep, not memory"
-            if found.observed
-            else ""
+    """Where the sweep ended and why, and the predicted limit."""
+    batches = limit(records)
+    failed = [record for record in records if record.status not in ANSWERS]
+    if failed:
+        end = f"the sweep ended at batch {failed[0].settings['batch_size']:,}, which failed"
+    elif batches.too_large is None and batches.observed is None:
+        end = ""
+    elif batches.too_large is None:
+        end = (
+            f"largest batch that ran: {batches.observed:,}; the preset ended the sweep, not memory"
         )
-    elif found.observed is None:
-        ended = f"not even the first batch of {found.too_large:,} fits: begin with a smaller --batch-size"
+    elif batches.observed is None:
+        first = f"even the first batch, {batches.too_large:,}, does not fit"
+        end = f"{first}: start with a smaller --batch-size"
     else:
-        ended = f"largest batch that ran {found.observed:,}, smallest that found no memory {found.too_large:,}"
-    told = (
-        f"largest batch by the compiler's plans {found.predicted:,}"
-        if found.predicted is not None
-        else ""
-    )
-    return [line for line in (ended, told) if line]
+        end = (
+            f"largest batch that ran: {batches.observed:,}; "
+            f"smallest that ran out of memory: {batches.too_large:,}"
+        )
+    lines = [end] if end else []
+    if batches.predicted is not None:
+        lines.append(
+            f"largest batch predicted by the compiler's memory plans: {batches.predicted:,}"
+        )
+    return lines

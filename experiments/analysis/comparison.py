@@ -1,4 +1,8 @@
-"""Records of one question held against each other: accelerators side by side, and a baseline against a candidate."""
+"""Matching records that measure the same configuration: across accelerators, and across two runs.
+
+`side_by_side` ranks the accelerators that measured the same configuration. `pairs` matches the
+cases of a baseline with those of a candidate.
+"""
 
 import functools
 import itertools
@@ -11,48 +15,56 @@ from experiments.measure.noise import compare
 from experiments.records import Record
 
 TIMES = ("step_time", "call_time")
-_PLACE = (
-    "simulated",
-    "platform",
-    "accelerator",
-    "device_count",
-    "machine",
-)  # the first that differs says how far apart
+# Provenance that says where a record was measured. The nearer a difference is to the beginning, the
+# farther two places are apart.
+_PLACE = ("simulated", "platform", "accelerator", "device_count", "machine")
 _ORIGIN = (
-    *_PLACE, "host_cores", "python", "source", "xla_flags", "freed_memory_kept", "cpu_kernels", "matmul_precision", "precision", "compiler_options", "pipeline",
-)  # fmt: skip
+    *_PLACE,
+    "host_cores",
+    "python",
+    "source",
+    "xla_flags",
+    "freed_memory_kept",
+    "cpu_kernels",
+    "matmul_precision",
+    "precision",
+    "compiler_options",
+    "pipeline",
+)
+# Provenance that is part of the digits at the end of a case's name, as the data set is.
+_IN_CASE_NAME = {"accelerator", "device_count", "host_cores", "jax"}
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One record among those of its question.
+class RankedRecord:
+    """A record among those of several accelerators with the same study and settings.
 
     Attributes:
       record: of one accelerator.
-      quickest: of the one that was quickest, which may be this one.
-      metric: the time by which it is compared, one of `TIMES`.
+      fastest: that of the fastest accelerator, which may be this one.
+      metric: the time by which they are ranked, one of `TIMES`.
     """
 
     record: Record
-    quickest: Record
+    fastest: Record
     metric: str
 
     @property
     def ratio(self) -> float:
-        """Its time over that of the quickest."""
-        return self.record.metrics[self.metric] / self.quickest.metrics[self.metric]
+        """The record's time over that of the fastest."""
+        return self.record.metrics[self.metric] / self.fastest.metrics[self.metric]
 
     @functools.cached_property
     def verdict(self) -> str:
-        """In words, whether that is more than noise; empty for the quickest. Of two medians without samples nobody knows."""
-        if self.record is self.quickest:
+        """Whether the difference from the fastest exceeds the noise; empty for the fastest."""
+        if self.record is self.fastest:
             return ""
-        times = [samples(record, self.metric) for record in (self.record, self.quickest)]
+        times = [samples(record, self.metric) for record in (self.record, self.fastest)]
         if not all(times):
             return "cannot say: no samples"
         try:
             return compare(*times).verdict
-        except (TypeError, ValueError) as error:  # of a record from elsewhere
+        except (TypeError, ValueError) as error:  # the record may be of another program
             return f"cannot say: {error}"
 
 
@@ -61,123 +73,139 @@ class Pair:
     """One case in a baseline and in a candidate.
 
     Attributes:
-      before, after: its runs with one code in one place, the newest last; seldom more than one.
+      before, after: its runs with one source revision at one place, the newest last; usually one.
     """
 
     before: tuple[Record, ...]
     after: tuple[Record, ...]
 
 
-def side_by_side(records: Sequence[Record]) -> list[list[Standing]]:
-    """The questions that several accelerators, or several machines, answered, each with its records, the quickest first."""
-    questions: dict[str, list[Record]] = {}
+def side_by_side(records: Sequence[Record]) -> list[list[RankedRecord]]:
+    """Records of the same study and settings from several accelerators or machines, ranked by time.
+
+    Records that failed, that have no time or whose devices were simulated are ignored.
+
+    Returns:
+      One list per configuration that was measured at several places, the fastest record first.
+    """
+    groups: dict[str, list[Record]] = {}
     for record in records:
-        if record.status == "ok" and not record.provenance.get("simulated") and _metric(record):
-            questions.setdefault(_question(record, _metric(record)), []).append(record)
+        metric = _time_metric(record)
+        if record.status == "ok" and not record.provenance.get("simulated") and metric:
+            groups.setdefault(_configuration(record, metric), []).append(record)
     return [
-        _standings(group)
-        for group in questions.values()
-        if len({_where(record) for record in group}) > 1
+        _ranked(group)
+        for group in groups.values()
+        if len({_devices(record) for record in group}) > 1
     ]
 
 
 def pairs(
     before: Sequence[Record], after: Sequence[Record]
 ) -> tuple[list[Pair], list[Record], list[Record]]:
-    """The cases of a baseline and of a candidate: those of the same study and settings belong together.
+    """Matches the cases of a baseline with those of a candidate by study and settings.
 
-    Their names do not say, for they change with the accelerator and the version of JAX. Where several places answered a question,
-    the nearest belong together: the same machine first, then the same accelerator, then the same platform.
+    The names of cases do not match, as they change with the accelerator and the version of JAX. If
+    a configuration was measured at several places, the nearest are matched: the same machine first,
+    then the same accelerator, then the same platform.
 
     Args:
-      before, after: records by time.
+      before, after: the records, sorted by time.
 
     Returns:
-      The pairs, and the newest records that only one of the two has.
+      The pairs, the newest records that only the baseline has, and those that only the candidate
+      has.
     """
-    theirs, ours = _runs(before), _runs(after)
-    found = [
-        pair for question in theirs for pair in _nearest(theirs[question], ours.get(question, []))
+    baseline, candidate = _runs(before), _runs(after)
+    matches = [
+        pair
+        for configuration, runs in baseline.items()
+        for pair in _match_nearest(runs, candidate.get(configuration, []))
     ]
-    paired = {id(record) for pair in found for record in (pair.before[-1], pair.after[-1])}
-    alone = [
-        [runs[-1] for places in side.values() for runs in places if id(runs[-1]) not in paired]
-        for side in (theirs, ours)
-    ]
-    return found, alone[0], alone[1]
+    matched = {id(record) for pair in matches for record in (pair.before[-1], pair.after[-1])}
+    only_before, only_after = (
+        [runs[-1] for places in side.values() for runs in places if id(runs[-1]) not in matched]
+        for side in (baseline, candidate)
+    )
+    return matches, only_before, only_after
 
 
 def differences(pair: Pair) -> dict[str, tuple[Any, Any]]:
-    """In what two records' provenance differs: accelerator, machine, versions, source, flags, and by its case's name the data."""
+    """Differences in provenance between baseline and candidate.
+
+    Returns:
+      Both values by name: accelerator, machine, versions, source, flags. ``data`` if the names of
+      the two cases show that the data differ.
+    """
     old, new = _origin(pair.before[-1]), _origin(pair.after[-1])
-    found = {
+    changed = {
         name: (old.get(name), new.get(name))
         for name in {**old, **new}
         if old.get(name) != new.get(name)
     }
-    if not found.keys() & {
-        "accelerator",
-        "device_count",
-        "host_cores",
-        "jax",
-    }:  # what else goes into the name's digits
-        digits = [runs[-1].case.rpartition("-")[2] for runs in (pair.before, pair.after)]
-        found |= {"data": tuple(digits)} if digits[0] != digits[1] else {}
-    return found
-
-
-def _standings(records: Sequence[Record]) -> list[Standing]:
-    metric = _metric(records[0])
-    ranked = sorted(records, key=lambda record: record.metrics[metric])
-    return [Standing(record, ranked[0], metric) for record in ranked]
-
-
-def _metric(record: Record) -> str:
-    return next((name for name in TIMES if record.metrics.get(name)), "")
-
-
-def _question(record: Record, *more: str) -> str:
-    return json.dumps([record.study, *more, record.settings], sort_keys=True, default=str)
+    digits = tuple(runs[-1].case.rpartition("-")[2] for runs in (pair.before, pair.after))
+    if digits[0] != digits[1] and not changed.keys() & _IN_CASE_NAME:
+        changed["data"] = digits
+    return changed
 
 
 def samples(record: Record, name: str) -> list[float]:
-    """Seconds of a step or a call, sample by sample; of dispatches of several steps, each sitting's first left out."""
+    """The samples of `TIMES`: seconds per step or per call.
+
+    If steps were timed by dispatches of several steps, those are divided by their steps, and the
+    first dispatch of each session is left out.
+    """
     if name in record.samples or name != "step_time":
         return record.samples.get(name, [])
-    parts = [record.samples.get(f"dispatch_{name}", []) for name in ("time", "steps", "sitting")]
-    rows = list(zip(*parts, strict=False))
+    columns = [record.samples.get(f"dispatch_{name}", []) for name in ("time", "steps", "session")]
+    rows = list(zip(*columns, strict=False))
     return [
         time / steps
-        for (time, steps, sitting), (*_, before) in zip(rows[1:], rows, strict=False)
-        if sitting == before
+        for (time, steps, session), (*_, previous) in zip(rows[1:], rows, strict=False)
+        if session == previous
     ]
 
 
-def _where(record: Record) -> tuple[str, ...]:
-    """Accelerator, how many of them, and machine."""
-    return tuple(
-        str(record.provenance.get(name)) for name in ("accelerator", "strategy_devices", "machine")
-    )
+def _ranked(records: Sequence[Record]) -> list[RankedRecord]:
+    metric = _time_metric(records[0])
+    by_time = sorted(records, key=lambda record: record.metrics[metric])
+    return [RankedRecord(record, by_time[0], metric) for record in by_time]
+
+
+def _time_metric(record: Record) -> str:
+    return next((name for name in TIMES if record.metrics.get(name)), "")
+
+
+def _configuration(record: Record, *more: str) -> str:
+    return json.dumps([record.study, *more, record.settings], sort_keys=True, default=str)
+
+
+def _devices(record: Record) -> tuple[str, ...]:
+    """Accelerator, number of them, and machine."""
+    names = ("accelerator", "strategy_devices", "machine")
+    return tuple(str(record.provenance.get(name)) for name in names)
 
 
 def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
-    """By question, the runs at each place: those that ended as the newest did and have its code."""
-    questions: dict[str, dict[tuple[str, ...], list[Record]]] = {}
+    """By configuration, the runs at each place that are comparable with the newest there."""
+    groups: dict[str, dict[tuple[str, ...], list[Record]]] = {}
     for record in records:
-        questions.setdefault(_question(record), {}).setdefault(_place(record), []).append(record)
+        places = groups.setdefault(_configuration(record), {})
+        places.setdefault(_place(record), []).append(record)
     return {
-        question: [_alike(found) for found in places.values()]
-        for question, places in questions.items()
+        configuration: [_like_the_newest(runs) for runs in places.values()]
+        for configuration, places in groups.items()
     }
 
 
-def _alike(records: Sequence[Record]) -> tuple[Record, ...]:
-    newest = records[-1]
-    return tuple(
-        r
-        for r in records
-        if (r.status, r.case, _origin(r)) == (newest.status, newest.case, _origin(newest))
-    )
+def _like_the_newest(records: Sequence[Record]) -> tuple[Record, ...]:
+    """The records with the status, the case and the origin of the last one."""
+
+    def identity(record: Record) -> tuple[Any, ...]:
+        return record.status, record.case, _origin(record)
+
+    newest = identity(records[-1])
+    return tuple(record for record in records if identity(record) == newest)
 
 
 def _place(record: Record) -> tuple[str, ...]:
@@ -185,28 +213,28 @@ def _place(record: Record) -> tuple[str, ...]:
 
 
 def _origin(record: Record) -> dict[str, Any]:
-    versions = record.provenance.get("versions")
-    told = {name: record.provenance[name] for name in _ORIGIN if name in record.provenance}
-    return told | (versions if isinstance(versions, dict) else {})
+    """The provenance that may explain a difference: place, software versions, flags."""
+    provenance = record.provenance
+    versions = provenance.get("versions")
+    origin = {name: provenance[name] for name in _ORIGIN if name in provenance}
+    return origin | (versions if isinstance(versions, dict) else {})
 
 
-def _nearest(
+def _match_nearest(
     before: Sequence[tuple[Record, ...]], after: Sequence[tuple[Record, ...]]
 ) -> list[Pair]:
-    """Pairs of those that have most in common, each used once."""
-    found: dict[int, Pair] = {}
-    taken: set[int] = set()
-    candidates = itertools.product(enumerate(before), enumerate(after))
-    for (i, old), (j, new) in sorted(
-        candidates, key=lambda both: -_common(both[0][1][-1], both[1][1][-1])
-    ):
-        if i not in found and j not in taken:
-            found[i] = Pair(old, new)
-            taken.add(j)
-    return [found[i] for i in sorted(found)]
+    """Pairs the places that have most in common, each used once."""
+    matches: dict[int, Pair] = {}
+    used: set[int] = set()
+    candidates = itertools.product(range(len(before)), range(len(after)))
+    for i, j in sorted(candidates, key=lambda ij: -_closeness(before[ij[0]][-1], after[ij[1]][-1])):
+        if i not in matches and j not in used:
+            matches[i] = Pair(before[i], after[j])
+            used.add(j)
+    return [matches[i] for i in sorted(matches)]
 
 
-def _common(old: Record, new: Record) -> int:
-    """How many parts of their places are the same, up to the first that is not."""
+def _closeness(old: Record, new: Record) -> int:
+    """How many parts of two places are the same before the first that differs."""
     same = [a == b for a, b in zip(_place(old), _place(new), strict=True)]
     return (*same, False).index(False)

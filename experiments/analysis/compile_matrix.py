@@ -1,4 +1,4 @@
-"""The portability matrix: what was compiled for what, from records alone."""
+"""The portability matrix: which networks compile, and fit, for which targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +27,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What became of one network on one target.
+    """The result of compiling one network for one target.
 
     Attributes:
-      state: `COMPILED`, `TOO_LARGE` (for the batch), `LOWERED` (its compiler is not installed), or `FAILED`.
-      batch: images a step.
-      reason: in a line, where it is not compiled or does not fit.
-      record: the record behind it.
+      state: `COMPILED`; `TOO_LARGE`, at this batch; `LOWERED`, as the target's compiler is not
+        installed; or `FAILED`.
+      batch: images per step.
+      reason: one line, if it did not compile or does not fit.
+      record: the record of the result.
     """
 
     state: str
@@ -48,7 +49,7 @@ class Portability:
 
     Attributes:
       rows, columns: in the order in which they first occur.
-      cells: by row and column; a combination that nobody asked about has none.
+      cells: by row and column; combinations that were not compiled are absent.
     """
 
     rows: tuple[Row, ...]
@@ -57,32 +58,32 @@ class Portability:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells are in each state."""
+        """Number of cells by state, without states that do not occur."""
         states = [cell.state for cell in self.cells.values()]
-        return {
-            state: states.count(state)
-            for state in (COMPILED, TOO_LARGE, LOWERED, FAILED)
-            if state in states
-        }
+        order = (COMPILED, TOO_LARGE, LOWERED, FAILED)
+        return {state: states.count(state) for state in order if state in states}
 
 
 def portability(records: Sequence[Record]) -> Portability:
-    """The matrix of a preflight's records, of which the last of a cell counts; those of other studies are left out.
+    """The matrix of the preflight's records.
 
-    >>> asked = {"model": "lenet5", "precision": "bfloat16", "target": "tpu-v5e-4", "strategy": "pmap", "batch_size": 128}
-    >>> portability([Record("preflight", "a", "predicted", settings=asked)]).counts
+    Args:
+      records: sorted by time, as the last record of a cell counts; those of other studies are
+        ignored.
+
+    >>> settings = {"model": "lenet5", "precision": "bfloat16", "batch_size": 128}
+    >>> settings |= {"target": "tpu-v5e-4", "strategy": "pmap"}
+    >>> portability([Record("preflight", "a", "predicted", settings=settings)]).counts
     {'compiled': 1}
     """
     cells = {}
     for record in records:
         if record.study == "preflight":
-            asked = record.settings
-            place = (
-                Row(asked["model"], asked["precision"]),
-                Column(asked["target"], asked["strategy"]),
-            )
-            cells[place] = Cell(
-                _STATES.get(record.status, FAILED), asked["batch_size"], record.message, record
-            )
-    rows, columns = (tuple(dict.fromkeys(place[side] for place in cells)) for side in (0, 1))
+            settings = record.settings
+            row = Row(settings["model"], settings["precision"])
+            column = Column(settings["target"], settings["strategy"])
+            state = _STATES.get(record.status, FAILED)
+            cells[row, column] = Cell(state, settings["batch_size"], record.message, record)
+    rows = tuple(dict.fromkeys(row for row, _ in cells))
+    columns = tuple(dict.fromkeys(column for _, column in cells))
     return Portability(rows, columns, cells)

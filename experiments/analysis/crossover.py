@@ -1,7 +1,11 @@
-"""From which size of network on does the accelerator win? From records of the width sweep on two devices; never measures.
+"""The network size from which on an accelerator is faster than a CPU; from the width sweep.
 
-Both times are straight lines between the sizes measured where both axes are logarithmic, as in the plot of system C9; where they
-cross, the accelerator begins to win. What it loses again further on counts as lost: the size is the one from which on it wins.
+The training times of both devices are interpolated linearly between the measured sizes, with both
+axes logarithmic. The accelerator wins from the last crossing of the two lines on; if it is faster
+at smaller sizes and loses again, those do not count.
+
+Source of the question: C. E. Frigaard, ITMAL lesson 09 (2021), whose plot shows training time
+against trainable parameters on CPU and GPU.
 """
 
 import itertools
@@ -19,11 +23,12 @@ TERMS: dict[str, tuple[str, ...]] = {
     "with the copy of the images": ("training_time", "copy_time"),
     "with compiling and the copy of the images": ("training_time", "copy_time", "compile_time"),
 }
+_REQUIRED = ("parameters", "training_time", "copy_time", "compile_time")
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """How long one size takes on one device, and the ends of its 95 % confidence interval."""
+    """The time that one network takes on one device, with its 95 % confidence interval."""
 
     median: float
     low: float
@@ -32,14 +37,16 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Crossover:
-    """From which size on one device wins over another.
+    """The network size from which on an accelerator is faster than a host.
 
     Attributes:
-      accelerator, host: their names; the former is the one that may win.
-      counted: a key of `TERMS`.
-      smallest, largest: trainable parameters of the networks measured on both.
-      parameters: from which on the accelerator wins: 0 where it wins at every size, infinity where not at the largest.
-      low, high: the same if every time lay at that end of its confidence interval that is best for the accelerator, and worst.
+      accelerator, host: names of the two devices.
+      counted: what the compared time includes, a key of `TERMS`.
+      smallest, largest: trainable parameters of the networks that were measured on both.
+      parameters: trainable parameters from which on the accelerator is faster: 0 if it is at every
+        size, infinity if it is not at the largest.
+      low, high: the same if every time lay at that end of its confidence interval that is best, or
+        worst, for the accelerator.
     """
 
     accelerator: str
@@ -53,47 +60,42 @@ class Crossover:
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        who = f"{self.accelerator} against {self.host}, {self.counted}"
-        between = (
-            ""
-            if self.low == self.high == self.parameters
-            else f" ({self._said(self.low)} at best, {self._said(self.high)} at worst)"
-        )
-        return f"{who}: wins {self._said(self.parameters)}{between}"
+        """The crossover in words."""
+        text = f"{self.accelerator} against {self.host}, {self.counted}: wins "
+        text += self._range(self.parameters)
+        if self.low == self.high == self.parameters:
+            return text
+        return f"{text} ({self._range(self.low)} at best, {self._range(self.high)} at worst)"
 
-    def _said(self, parameters: float) -> str:
+    def _range(self, parameters: float) -> str:
+        """The sizes above a crossover in words."""
         if parameters == 0:
-            return f"always, from {self.smallest:,.0f} parameters on, the least measured"
+            return f"at every measured size, from {self.smallest:,.0f} parameters on"
         if math.isinf(parameters):
-            return f"never within the sizes measured, up to {self.largest:,.0f} parameters"
+            return f"at no measured size, up to {self.largest:,.0f} parameters"
         return f"from {parameters:,.0f} parameters on"
 
 
 def crossovers(records: Sequence[Record]) -> list[Crossover]:
-    """Of every accelerator against every CPU that answered the same question, with setup and without.
+    """Crossovers of every accelerator with every CPU that ran the same networks.
 
-    Simulated devices say nothing of speed; of a case measured twice the newest record counts.
+    Only the newest record of a case counts. Records of simulated devices, whose times mean nothing,
+    and records without all the times of `TERMS` are ignored.
+
+    Returns:
+      One crossover for each accelerator, CPU and key of `TERMS`.
     """
-    questions: dict[str, dict[tuple[str, str], list[Record]]] = {}
-    for record in latest(records):
-        if (
-            record.study == STUDY
-            and record.status == "ok"
-            and not record.provenance.get("simulated")
-            and _whole(record)
-        ):
-            question = json.dumps(
-                {name: value for name, value in record.settings.items() if name != "model"},
-                sort_keys=True,
-            )
-            questions.setdefault(question, {}).setdefault(_place(record), []).append(record)
+    groups: dict[str, dict[tuple[str, str], list[Record]]] = {}
+    for record in filter(_is_usable, latest(records)):
+        settings = {name: value for name, value in record.settings.items() if name != "model"}
+        places = groups.setdefault(json.dumps(settings, sort_keys=True), {})
+        places.setdefault(_place(record), []).append(record)
     return [
-        crossover(theirs, ours, counted)
-        for places in questions.values()
-        for ours, theirs in itertools.product(places.values(), repeat=2)
-        if _platform(ours) == "cpu" != _platform(theirs)
-        and _common(_by_size(ours), _by_size(theirs))
+        crossover(accelerator, host, counted)
+        for places in groups.values()
+        for host, accelerator in itertools.product(places.values(), repeat=2)
+        if _platform(host) == "cpu" != _platform(accelerator)
+        and _common_sizes(_by_size(accelerator), _by_size(host))
         for counted in TERMS
     ]
 
@@ -101,79 +103,88 @@ def crossovers(records: Sequence[Record]) -> list[Crossover]:
 def crossover(
     accelerator: Sequence[Record], host: Sequence[Record], counted: str = "training alone"
 ) -> Crossover:
-    """From which size on the accelerator's records show less time than the host's.
+    """The network size from which on the accelerator's times are below the host's.
 
     Args:
       accelerator, host: records of the width sweep, of one device each.
-      counted: a key of `TERMS`: what goes into the time.
+      counted: what the compared time includes, a key of `TERMS`.
 
     Raises:
-      ValueError: no size was measured on both.
+      ValueError: no network was measured on both.
     """
     ours, theirs = _by_size(accelerator), _by_size(host)
-    sizes = _common(ours, theirs)
+    sizes = _common_sizes(ours, theirs)
     if not sizes:
         raise ValueError("no size of network was measured on both devices")
-    times = [
-        (seconds(ours[size], TERMS[counted]), seconds(theirs[size], TERMS[counted]))
-        for size in sizes
-    ]
+    terms = TERMS[counted]
+    times = [(seconds(ours[size], terms), seconds(theirs[size], terms)) for size in sizes]
     return Crossover(
-        _name(accelerator), _name(host), counted, sizes[0], sizes[-1],
+        accelerator=_name(accelerator),
+        host=_name(host),
+        counted=counted,
+        smallest=sizes[0],
+        largest=sizes[-1],
         parameters=wins_from(sizes, [a.median / h.median for a, h in times]),
         low=wins_from(sizes, [a.low / h.high for a, h in times]),
         high=wins_from(sizes, [a.high / h.low for a, h in times]),
-    )  # fmt: skip
+    )
 
 
 def wins_from(sizes: Sequence[float], ratios: Sequence[float]) -> float:
-    """The size from which on the ratio of times is below 1, by straight lines between logarithms.
+    """The size from which on a ratio of times stays below 1, interpolated between logarithms.
 
     Args:
-      sizes: rising.
-      ratios: the accelerator's time over the host's, at each.
+      sizes: numbers of parameters, ascending.
+      ratios: the accelerator's time over the host's, for each size.
 
     Returns:
-      0 where it is below 1 at every size, infinity where it is not at the last.
+      0 if the ratio is below 1 at every size, infinity if it is not at the last.
 
     >>> round(wins_from([100, 10_000], [10.0, 0.1]))
     1000
     """
-    lost = max((place for place, ratio in enumerate(ratios) if ratio >= 1), default=None)
-    if lost is None:
+    last_loss = max((i for i, ratio in enumerate(ratios) if ratio >= 1), default=None)
+    if last_loss is None:
         return 0.0
-    if lost == len(sizes) - 1:
+    if last_loss == len(sizes) - 1:
         return math.inf
-    before, after = math.log(ratios[lost]), math.log(ratios[lost + 1])
+    before, after = math.log(ratios[last_loss]), math.log(ratios[last_loss + 1])
     share = before / (before - after)
-    return math.exp(math.log(sizes[lost]) * (1 - share) + math.log(sizes[lost + 1]) * share)
+    low, high = math.log(sizes[last_loss]), math.log(sizes[last_loss + 1])
+    return math.exp(low * (1 - share) + high * share)
 
 
 def seconds(record: Record, terms: Sequence[str]) -> Seconds:
-    """The sum of some of a record's times. One that was measured once, as compiling is, has no interval and counts as it is."""
-    each = [_one(record.metrics[term], record.samples.get(term, [])) for term in terms]
-    return Seconds(sum(t.median for t in each), sum(t.low for t in each), sum(t.high for t in each))
+    """The sum of some times of a record.
+
+    A time that was measured once, as that of compiling, has no interval: its value is used.
+    """
+    times = [_seconds(record.metrics[term], record.samples.get(term, [])) for term in terms]
+    return Seconds(
+        sum(time.median for time in times),
+        sum(time.low for time in times),
+        sum(time.high for time in times),
+    )
 
 
-def _one(median: float, samples: Sequence[float]) -> Seconds:
+def _seconds(median: float, samples: Sequence[float]) -> Seconds:
     low, high = median_interval(samples) if len(samples) > 1 else (median, median)
     return Seconds(median, low, high)
 
 
+def _is_usable(record: Record) -> bool:
+    measured = record.study == STUDY and record.status == "ok"
+    if not measured or record.provenance.get("simulated"):
+        return False
+    return all(record.metrics.get(name) for name in _REQUIRED)
+
+
 def _by_size(records: Sequence[Record]) -> dict[float, Record]:
-    """By trainable parameters."""
+    """Records by their number of trainable parameters."""
     return {record.metrics["parameters"]: record for record in records}
 
 
-def _whole(record: Record) -> bool:
-    """Whether it has every time: one from elsewhere may not."""
-    return all(
-        record.metrics.get(name)
-        for name in ("parameters", *{name for names in TERMS.values() for name in names})
-    )
-
-
-def _common(ours: Mapping[float, Record], theirs: Mapping[float, Record]) -> list[float]:
+def _common_sizes(ours: Mapping[float, Record], theirs: Mapping[float, Record]) -> list[float]:
     return sorted(ours.keys() & theirs.keys())
 
 
@@ -190,5 +201,5 @@ def _name(records: Sequence[Record]) -> str:
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """Each verdict."""
-    return [found.verdict for found in crossovers(records)]
+    """The verdict of each crossover."""
+    return [result.verdict for result in crossovers(records)]

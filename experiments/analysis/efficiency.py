@@ -1,4 +1,4 @@
-"""Records of one device and of several to speed-up and efficiency."""
+"""Speed-up and efficiency of several devices over one; from the records of the scaling study."""
 
 import json
 from collections.abc import Sequence
@@ -6,20 +6,23 @@ from dataclasses import dataclass
 
 from experiments.records import Record
 
-_OF_THE_POINT = ("point", "scaling", "devices_used", "batch_size")
+# Settings that differ between the cases of one scaling curve.
+_POINT_SETTINGS = ("point", "scaling", "devices_used", "batch_size")
+_TIMES = ("step_time", "step_time_low", "step_time_high")
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """A number of devices against one.
+class ScalingPoint:
+    """A number of devices compared with one device.
 
     Attributes:
-      record: of the several.
-      scaling: ``weak``, the same batch for each device, or ``strong``, the same batch for all together.
-      devices: how many.
+      record: of the several devices.
+      scaling: ``weak``, the same batch for each device, or ``strong``, the same batch for all
+        devices together.
+      devices: their number.
       speed_up: images per second over those of one device.
-      efficiency: the same over the number of devices; 1 where none is lost.
-      low, high: of the efficiency, from the ends of both intervals of the median step time.
+      efficiency: speed-up over the number of devices; 1 if nothing is lost.
+      low, high: bounds of the efficiency, from the 95 % intervals of both median step times.
     """
 
     record: Record
@@ -31,67 +34,66 @@ class Scaled:
     high: float
 
 
-def efficiencies(records: Sequence[Record]) -> list[Scaled]:
-    """Of each record of the study `scaling` whose one device was measured too, by the number of devices.
+def efficiencies(records: Sequence[Record]) -> list[ScalingPoint]:
+    """Compares each record of several devices with that of one device, if there is one.
 
-    Simulated devices share a processor, so of them nothing is said.
+    Records of simulated devices, which share a processor, and of other studies are ignored.
+
+    Returns:
+      One point per record of several devices, sorted by settings, kind of scaling and devices.
     """
-    timed = [record for record in records if _counts(record)]
-    bases = {_series(record): record for record in timed if record.settings["devices_used"] == 1}
-    pairs = [
-        (record, bases.get(_series(record)))
+    timed = [record for record in records if _is_timed(record)]
+    single = {_curve(record): record for record in timed if record.settings["devices_used"] == 1}
+    points = [
+        _point(record, single[_curve(record)])
         for record in timed
-        if record.settings["devices_used"] > 1
+        if record.settings["devices_used"] > 1 and _curve(record) in single
     ]
-    found = [_scaled(record, base) for record, base in pairs if base]
-    return sorted(
-        found, key=lambda scaled: (_series(scaled.record), scaled.scaling, scaled.devices)
-    )
-
-
-def _counts(record: Record) -> bool:
-    of_study = (
-        record.study == "scaling"
-        and record.status == "ok"
-        and not record.provenance.get("simulated")
-    )
-    return (
-        of_study
-        and bool(record.metrics.get("step_time"))
-        and bool(record.settings.get("devices_used"))
-    )
-
-
-def _series(record: Record) -> str:
-    """What records must share to be of one line: all settings but those of the point, on the same machine."""
-    shared = {name: value for name, value in record.settings.items() if name not in _OF_THE_POINT}
-    where = [record.provenance.get(name) for name in ("accelerator", "machine")]
-    return json.dumps([shared, where], sort_keys=True)
-
-
-def _scaled(record: Record, base: Record) -> Scaled:
-    devices = record.settings["devices_used"]
-    per_image, low, high = (
-        _per_image(record, name) for name in ("step_time", "step_time_low", "step_time_high")
-    )
-    alone, alone_low, alone_high = (
-        _per_image(base, name) for name in ("step_time", "step_time_low", "step_time_high")
-    )
-    speed_up = alone / per_image
-    return Scaled(
-        record, record.settings["scaling"], devices, speed_up, speed_up / devices,
-        alone_low / high / devices, alone_high / low / devices,
-    )  # fmt: skip
-
-
-def _per_image(record: Record, name: str) -> float:
-    return (record.metrics.get(name) or record.metrics["step_time"]) / record.settings["batch_size"]
+    return sorted(points, key=lambda point: (_curve(point.record), point.scaling, point.devices))
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """Speed-up and efficiency of each case of several devices."""
-    return [
-        f"{found.record.settings['strategy']}, {found.record.settings['point']}: {found.speed_up:.2f} times the images per second of "
-        f"one, efficiency {found.efficiency:.2f} ({found.low:.2f} to {found.high:.2f})"
-        for found in efficiencies(records)
-    ]
+    """Speed-up and efficiency of each case of several devices in words."""
+    return [_sentence(point) for point in efficiencies(records)]
+
+
+def _sentence(point: ScalingPoint) -> str:
+    settings = point.record.settings
+    return (
+        f"{settings['strategy']}, {settings['point']}: {point.speed_up:.2f} times the images per "
+        f"second of one device, efficiency {point.efficiency:.2f} "
+        f"({point.low:.2f} to {point.high:.2f})"
+    )
+
+
+def _is_timed(record: Record) -> bool:
+    if record.study != "scaling" or record.status != "ok" or record.provenance.get("simulated"):
+        return False
+    return bool(record.metrics.get("step_time") and record.settings.get("devices_used"))
+
+
+def _curve(record: Record) -> str:
+    """A key that all records of one scaling curve share."""
+    shared = {n: value for n, value in record.settings.items() if n not in _POINT_SETTINGS}
+    place = [record.provenance.get(name) for name in ("accelerator", "machine")]
+    return json.dumps([shared, place], sort_keys=True)
+
+
+def _point(record: Record, single: Record) -> ScalingPoint:
+    devices = record.settings["devices_used"]
+    time, low, high = (_time_per_image(record, name) for name in _TIMES)
+    single_time, single_low, single_high = (_time_per_image(single, name) for name in _TIMES)
+    speed_up = single_time / time
+    return ScalingPoint(
+        record=record,
+        scaling=record.settings["scaling"],
+        devices=devices,
+        speed_up=speed_up,
+        efficiency=speed_up / devices,
+        low=single_low / high / devices,
+        high=single_high / low / devices,
+    )
+
+
+def _time_per_image(record: Record, name: str) -> float:
+    return (record.metrics.get(name) or record.metrics["step_time"]) / record.settings["batch_size"]

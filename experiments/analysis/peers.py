@@ -1,4 +1,4 @@
-"""Ours against PyTorch, Keras and plain Flax over several networks: geometric means, and the worst."""
+"""Our times relative to PyTorch, Keras and plain Flax: mean over several networks, and worst."""
 
 import math
 from collections.abc import Sequence
@@ -6,58 +6,70 @@ from dataclasses import dataclass
 
 from experiments.records import Record
 
-# What is compared, in words, with whom, and by which metric.
+# Description, what it is relative to, metric.
 RATIOS = (
-    ("train step", "the best peer's", "train_over_best_peer"),
-    ("inference", "the best peer's", "inference_over_best_peer"),
-    ("train step", "plain Flax's", "train_over_flax"),
-    ("inference", "plain Flax's", "inference_over_flax"),
+    ("train step", "the best peer's time", "train_over_best_peer"),
+    ("inference", "the best peer's time", "inference_over_best_peer"),
+    ("train step", "plain Flax's time", "train_over_flax"),
+    ("inference", "plain Flax's time", "inference_over_flax"),
+    ("peak memory of a train step", "that of PyTorch", "memory_over_pytorch"),
 )
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Ours over theirs, over several networks.
+class RatioSummary:
+    """A ratio of ours over theirs, over several networks.
 
     Attributes:
-      mean: geometric.
-      worst: the record whose ratio is the greatest.
-      ratio: its ratio.
-      count: of networks.
+      mean: geometric mean of the ratio.
+      worst: the record with the largest ratio.
+      worst_ratio: its ratio.
+      count: number of networks.
     """
 
     mean: float
     worst: Record
-    ratio: float
+    worst_ratio: float
     count: int
 
 
-def standing(records: Sequence[Record], metric: str) -> Standing | None:
-    """Of the records that ended well and have this ratio; None where there are none."""
-    rows = [record for record in records if record.status == "ok" and record.metrics.get(metric)]
-    if not rows:
+def summarize(records: Sequence[Record], metric: str) -> RatioSummary | None:
+    """Summarizes one ratio.
+
+    Args:
+      records: of the peers study, one per network; those that failed or lack the metric are
+        ignored.
+      metric: the name of the ratio.
+
+    Returns:
+      None if no record has the metric.
+    """
+    measured = [r for r in records if r.status == "ok" and r.metrics.get(metric)]
+    if not measured:
         return None
-    worst = max(rows, key=lambda record: record.metrics[metric])
-    mean = math.exp(math.fsum(math.log(record.metrics[metric]) for record in rows) / len(rows))
-    return Standing(mean, worst, worst.metrics[metric], len(rows))
+    ratios = [record.metrics[metric] for record in measured]
+    worst = max(measured, key=lambda record: record.metrics[metric])
+    mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+    return RatioSummary(mean, worst, worst.metrics[metric], len(ratios))
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
-    """The standings in words, and the memory."""
-    found = [(what, whose, standing(records, metric)) for what, whose, metric in RATIOS]
-    lines = [f"{what}: {_told(one, f'{whose} time')}" for what, whose, one in found if one]
-    memory = standing(records, "memory_over_pytorch")
+    """The summary of each ratio in words, without those that were not measured."""
     return [
-        *lines,
-        *([f"peak memory of a train step: {_told(memory, 'that of PyTorch')}"] if memory else []),
+        f"{what}: {_sentence(summary, reference)}"
+        for what, reference, metric in RATIOS
+        if (summary := summarize(records, metric))
     ]
 
 
-def _told(one: Standing, of: str) -> str:
-    over = f"geometric mean of {one.count} networks" if one.count > 1 else "one network"
-    return f"{one.mean:.2f} of {of} ({over}), at worst {one.ratio:.2f} ({_network(one.worst)})"
+def _sentence(summary: RatioSummary, reference: str) -> str:
+    count = summary.count
+    networks = f"geometric mean of {count} networks" if count > 1 else "one network"
+    worst = f"at worst {summary.worst_ratio:.2f} ({_network(summary.worst)})"
+    return f"{summary.mean:.2f} times {reference} ({networks}), {worst}"
 
 
 def _network(record: Record) -> str:
     settings = record.settings
-    return f"{settings['model']} at {settings['image_size']}×{settings['image_size']}, batch {settings['batch_size']}"
+    size = settings["image_size"]
+    return f"{settings['model']} at {size}×{size}, batch {settings['batch_size']}"

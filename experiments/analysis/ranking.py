@@ -1,4 +1,4 @@
-"""Models that classify one data set, ranked by their score and by the time that training them takes."""
+"""Models that classify one data set, ranked by accuracy and training time; the search study."""
 
 import math
 from collections.abc import Sequence
@@ -9,77 +9,94 @@ from experiments.records import Record
 
 @dataclass(frozen=True)
 class Rank:
-    """A model's place.
+    """A model's place in the ranking.
 
     Attributes:
-      record: of it.
-      accuracy: share of the test images that it had right.
-      error: standard error of that, by the number of test images; None where the record does not tell.
-      by_accuracy, by_time: its places, from 1; equals share one. The published ranking breaks ties by time, so the list does.
-      as_good: its distance from the best is less than twice the standard error of the difference.
+      record: of the model.
+      accuracy: share of the test images that it classified correctly.
+      standard_error: of the accuracy, from the number of test images; None if the record does not
+        have it.
+      by_accuracy, by_time: its rank by accuracy and by training time, from 1; equal values share a
+        rank.
+      as_good: whether it is less than twice the standard error of the difference below the best.
     """
 
     record: Record
     accuracy: float
-    error: float | None
+    standard_error: float | None
     by_accuracy: int
     by_time: int
     as_good: bool
 
 
 def ranking(records: Sequence[Record]) -> list[Rank]:
-    """Models that classified one data set, the best first, of equals the one that was trained more quickly.
+    """Models ranked by accuracy; equally accurate ones by training time, as in published rankings.
 
     Args:
-      records: of this study; those that failed, or have no accuracy, are left out.
+      records: of models that classified one data set; those that failed or have no accuracy are
+        ignored.
     """
-    rows = [
+    measured = [
         record
         for record in records
         if record.status == "ok" and record.metrics.get("test_accuracy") is not None
     ]
-    rows.sort(key=lambda record: (-record.metrics["test_accuracy"], _time(record)))
-    return [_rank(record, rows) for record in rows]
+    measured.sort(key=lambda record: (-record.metrics["test_accuracy"], _time(record)))
+    return [_rank(record, measured) for record in measured]
 
 
-def _rank(record: Record, rows: Sequence[Record]) -> Rank:
-    accuracy, error = record.metrics["test_accuracy"], _error(record)
-    best, best_error = rows[0].metrics["test_accuracy"], _error(rows[0])
-    margin = (
-        2 * math.hypot(error, best_error) if error is not None and best_error is not None else 0.0
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """The ranking, one line per model, and which models are as good as the best."""
+    ranks = ranking(records)
+    if not ranks:
+        return []
+    best, *others = ranks
+    equals = [_name(rank.record) for rank in others if rank.as_good]
+    last_line = f"{_name(best.record)} is ahead of all others"
+    if equals:
+        names = ", ".join(equals)
+        last_line = (
+            f"{_name(best.record)} is not better than {names} by more than twice the standard error"
+        )
+    return [*map(_line, ranks), last_line]
+
+
+def _rank(record: Record, measured: Sequence[Record]) -> Rank:
+    """The rank of one record; `measured` is sorted, the best first."""
+    accuracy, error = record.metrics["test_accuracy"], _standard_error(record)
+    best_accuracy, best_error = measured[0].metrics["test_accuracy"], _standard_error(measured[0])
+    margin = 0.0
+    if error is not None and best_error is not None:
+        margin = 2 * math.hypot(error, best_error)
+    better = sum(other.metrics["test_accuracy"] > accuracy for other in measured)
+    faster = sum(_time(other) < _time(record) for other in measured)
+    return Rank(
+        record=record,
+        accuracy=accuracy,
+        standard_error=error,
+        by_accuracy=better + 1,
+        by_time=faster + 1,
+        as_good=best_accuracy - accuracy <= margin,
     )
-    better = sum(other.metrics["test_accuracy"] > accuracy for other in rows)
-    quicker = sum(_time(other) < _time(record) for other in rows)
-    return Rank(record, accuracy, error, better + 1, quicker + 1, best - accuracy <= margin)
 
 
 def _time(record: Record) -> float:
     return record.metrics.get("training_time", math.inf)
 
 
-def _error(record: Record) -> float | None:
-    count, accuracy = (
-        record.provenance.get("examples", {}).get("test"),
-        record.metrics["test_accuracy"],
-    )
-    return math.sqrt(accuracy * (1 - accuracy) / count) if count else None
+def _standard_error(record: Record) -> float | None:
+    images = record.provenance.get("examples", {}).get("test")
+    accuracy = record.metrics["test_accuracy"]
+    return math.sqrt(accuracy * (1 - accuracy) / images) if images else None
 
 
-def conclusion(records: Sequence[Record]) -> list[str]:
-    """The ranking, a line a model, and which of them are as good as the best."""
-    found = ranking(records)
-    lines = [
-        f"{rank.by_accuracy}. {_name(rank.record)}: {rank.accuracy:.4f}{f' ± {rank.error:.4f}' if rank.error else ''}, trained in "
-        f"{rank.record.metrics.get('training_time', math.nan):.3g} s (place {rank.by_time} by time)"
-        for rank in found
-    ]
-    equals = [_name(rank.record) for rank in found[1:] if rank.as_good]
-    told = (
-        f"no better than {', '.join(equals)} by more than twice the standard error"
-        if equals
-        else "ahead of all others"
+def _line(rank: Rank) -> str:
+    error = f" ± {rank.standard_error:.4f}" if rank.standard_error else ""
+    seconds = rank.record.metrics.get("training_time", math.nan)
+    return (
+        f"{rank.by_accuracy}. {_name(rank.record)}: {rank.accuracy:.4f}{error}, "
+        f"trained in {seconds:.3g} s (rank {rank.by_time} by time)"
     )
-    return [*lines, f"{_name(found[0].record)} is {told}"] if found else []
 
 
 def _name(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""What became of a case from a baseline to a candidate: slower, less accurate, more memory, and by more than the noise?"""
+"""Whether a candidate is slower, less accurate or larger than its baseline, by more than noise."""
 
 import math
 import re
@@ -10,7 +10,9 @@ from experiments.analysis.comparison import Pair, samples
 from experiments.measure.noise import Z, compare
 from experiments.records import Record
 
-# The metrics of which a change is judged, and where their samples lie; a time measured once is judged over several runs alone.
+# The metrics that are judged. Durations: the name of their samples; those that are measured once
+# per run have none, and are judged by several runs only. Accuracies: the split whose images they
+# are of.
 DURATIONS = {
     "step_time": "step_time",
     "call_time": "call_time",
@@ -28,25 +30,26 @@ ACCURACIES = {
     "boxes_found": "",
 }
 MEMORY = ("memory_planned", "memory_peak")
-WORK = ("flops_per_step", "flops_per_call")  # shown: more of it is another program, not a worse one
-RUNS = 5  # on either side, from which on whole runs are compared: the least that the rank test can tell apart
+WORK = ("flops_per_step", "flops_per_call")  # shown: more work is another program, not a worse one
+
+MIN_RUNS = 5  # per side, to compare whole runs: the fewest with which the rank test can decide
 WORSE, BETTER, SAME, NOT_JUDGED, BUSY = "worse", "better", "same", "not judged", "machine busy"
-LOAD = 5  # per cent of the processors, as `measure.noise` has it
-_DISTURBED = re.compile(
-    r"other programs took \d+ % of the processors|throttled: [^;']*"
-)  # the words of `measure.noise`
+NOTABLE_LOAD = 5  # per cent of the processors, as in `measure.noise`
+# Disturbances in the words of `measure.noise`.
+_DISTURBANCE = re.compile(r"other programs took \d+ % of the processors|throttled: [^;']*")
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one metric.
+    """The change of one metric from the baseline to the candidate.
 
     Attributes:
       metric: a name of `metrics.METRICS`.
-      before, after: in its SI unit; None where it is absent.
-      ratio: after over before, of times by the rank test; None where there is none.
-      outcome: `WORSE` or `BETTER`, where it is both more than noise and more than the tolerance; `BUSY`, where a time is but the
-        processor had other work; `SAME`; or `NOT_JUDGED`.
+      before, after: in its SI unit; None if missing.
+      ratio: after over before, for times by the rank test; None if there is none.
+      outcome: `WORSE` or `BETTER` if the change is more than noise and more than the tolerance,
+        else `SAME`; `BUSY` for a time that changed while other programs used the processor; or
+        `NOT_JUDGED`.
       verdict: in words.
     """
 
@@ -59,25 +62,24 @@ class Change:
 
 
 def changes(pair: Pair, tolerance: float) -> list[Change]:
-    """What became of the metrics of a case that was measured, or predicted, in both.
+    """The changes of the metrics of a case that was measured, or predicted, in both.
+
+    Times of simulated devices are ignored.
 
     Args:
       pair: the case.
-      tolerance: a share of the time or of the memory, and a difference of accuracies, that is let pass.
+      tolerance: share of a time or of memory, and difference of accuracies, that is accepted.
     """
-    if ended(pair):
+    if status_outcome(pair):
         return []
     old, new = pair.before[-1], pair.after[-1]
-    names = [*ACCURACIES, *MEMORY, *WORK]
-    if not (
-        old.provenance.get("simulated") or new.provenance.get("simulated")
-    ):  # of speed they say nothing
-        names = [*DURATIONS, *names]
-    return [_change(pair, name, tolerance) for name in names if _known(old, name)]
+    simulated = old.provenance.get("simulated") or new.provenance.get("simulated")
+    names = [*({} if simulated else DURATIONS), *ACCURACIES, *MEMORY, *WORK]
+    return [_change(pair, name, tolerance) for name in names if _has(old, name)]
 
 
-def ended(pair: Pair) -> str:
-    """The outcome of a case that was not measured, or not predicted, in both; empty where it was."""
+def status_outcome(pair: Pair) -> str:
+    """The outcome of a case that was not measured, or predicted, in both; else empty."""
     old, new = pair.before[-1].status, pair.after[-1].status
     if old == new and new in ("ok", "predicted"):
         return ""
@@ -86,147 +88,140 @@ def ended(pair: Pair) -> str:
     return WORSE if old == "ok" else BETTER if new == "ok" else SAME
 
 
-def _known(record: Record, name: str) -> bool:
-    """Whether it has the metric; one from elsewhere may say infinity."""
-    return math.isfinite(record.metrics.get(name) or 0.0) and record.metrics.get(name) is not None
+def disturbance(record: Record) -> str:
+    """What slowed a CPU down during a measurement, in words; empty if nothing is known to have.
+
+    Always empty for an accelerator, whose speed does not depend on the other work of the host.
+    """
+    if record.provenance.get("platform", "cpu") != "cpu":
+        return ""
+    remarks = f"{record.provenance.get('noise')}; {record.provenance.get('remarks')}"
+    if match := _DISTURBANCE.search(remarks):
+        return match[0]
+    load = _load_of_others(record)
+    return f"other programs took {load:.0f} % of the processors" if load > NOTABLE_LOAD else ""
+
+
+def _load_of_others(record: Record) -> float:
+    """Mean share of the processors that other programs used during training, in per cent."""
+    means = record.utilisation.get("means")
+    training = means.get("training") if isinstance(means, dict) else None
+    if not isinstance(training, dict):
+        return 0.0
+    shares = training.get("cpu"), training.get("cpu_process")
+    if not all(isinstance(share, int | float) for share in shares):
+        return 0.0
+    return shares[0] - shares[1]
+
+
+def _has(record: Record, name: str) -> bool:
+    """Whether the record has the metric, and it is finite."""
+    value = record.metrics.get(name)
+    return value is not None and math.isfinite(value)
 
 
 def _change(pair: Pair, name: str, tolerance: float) -> Change:
     before, after = (runs[-1].metrics.get(name) for runs in (pair.before, pair.after))
-    if not _known(pair.after[-1], name):
-        return Change(name, before, None, None, NOT_JUDGED, "no longer there")
+    if not _has(pair.after[-1], name):
+        return Change(name, before, None, None, NOT_JUDGED, "missing in the candidate")
     if name in DURATIONS:
         return _duration(pair, name, tolerance)
-    ratio = after / before if before else None
     if name in ACCURACIES:
-        return Change(name, before, after, ratio, *_accuracy(pair, name, tolerance))
-    if name in WORK:
-        return Change(
-            name,
-            before,
-            after,
-            ratio,
-            *(NOT_JUDGED, "another amount of work") if before != after else (SAME, "equal"),
-        )
-    return Change(name, before, after, ratio, *_memory(pair, name, tolerance))
-
-
-def busy(record: Record) -> str:
-    """What took a CPU's time from a record's, in words; empty where nothing did or nobody looked."""
-    if (
-        record.provenance.get("platform", "cpu") != "cpu"
-    ):  # what the host does besides is not what an accelerator does
-        return ""
-    said = _DISTURBED.search(
-        f"{record.provenance.get('noise')}; {record.provenance.get('remarks')}"
-    )
-    if said:
-        return said[0]
-    means = record.utilisation.get("means")
-    training = means.get("training") if isinstance(means, dict) else None
-    shares = (
-        [training.get(name) for name in ("cpu", "cpu_process")]
-        if isinstance(training, dict)
-        else []
-    )
-    others = (
-        shares[0] - shares[1]
-        if shares and all(isinstance(share, int | float) for share in shares)
-        else 0
-    )
-    return f"other programs took {others:.0f} % of the processors" if others > LOAD else ""
+        outcome, verdict = _accuracy(pair, name, tolerance)
+    elif name in MEMORY:
+        outcome, verdict = _memory(pair, name, tolerance)
+    elif before == after:
+        outcome, verdict = SAME, "equal"
+    else:
+        outcome, verdict = NOT_JUDGED, "a different amount of work"
+    return Change(name, before, after, after / before if before else None, outcome, verdict)
 
 
 def _duration(pair: Pair, name: str, tolerance: float) -> Change:
-    """By whole runs where there are enough of them, which alone shows what the machine did between runs."""
-    each = [
-        [run.metrics[name] for run in runs if _known(run, name)]
-        for runs in (pair.before, pair.after)
-    ]
-    if min(map(len, each)) >= RUNS:
-        outcome, verdict, ratio = _time(*each, tolerance)
-        return Change(
-            name,
-            *map(statistics.median, each),
-            ratio,
-            outcome,
-            f"{verdict}; {len(each[0])} and {len(each[1])} runs",
-        )
-    newest = (pair.before[-1], pair.after[-1])
-    before, after = (record.metrics[name] for record in newest)
-    old, new = (samples(record, DURATIONS[name]) for record in newest)
-    if not (old and new):
-        return Change(
-            name,
-            before,
-            after,
-            None,
-            NOT_JUDGED,
-            f"measured once; {RUNS} runs on either side would tell",
-        )
-    outcome, verdict, ratio = _time(old, new, tolerance)
-    work = busy(newest[0]) or busy(newest[1])
-    if outcome in (WORSE, BETTER) and work:
-        return Change(name, before, after, ratio, BUSY, f"{verdict}; not judged: {work}")
-    return Change(name, before, after, ratio, outcome, verdict)
+    """Compares whole runs if there are enough, as only those show differences between runs."""
+    before, after = (
+        [run.metrics[name] for run in runs if _has(run, name)] for runs in (pair.before, pair.after)
+    )
+    if min(len(before), len(after)) >= MIN_RUNS:
+        outcome, verdict, ratio = _judge_times(before, after, tolerance)
+        verdict = f"{verdict}; {len(before)} and {len(after)} runs"
+        medians = statistics.median(before), statistics.median(after)
+        return Change(name, *medians, ratio, outcome, verdict)
+    old, new = pair.before[-1], pair.after[-1]
+    values = old.metrics[name], new.metrics[name]
+    old_samples, new_samples = (samples(record, DURATIONS[name]) for record in (old, new))
+    if not (old_samples and new_samples):
+        verdict = f"measured once per run: needs {MIN_RUNS} runs per side"
+        return Change(name, *values, None, NOT_JUDGED, verdict)
+    outcome, verdict, ratio = _judge_times(old_samples, new_samples, tolerance)
+    disturbed_by = disturbance(old) or disturbance(new)
+    if outcome in (WORSE, BETTER) and disturbed_by:
+        outcome, verdict = BUSY, f"{verdict}; not judged: {disturbed_by}"
+    return Change(name, *values, ratio, outcome, verdict)
 
 
-def _time(
+def _judge_times(
     old: Sequence[float], new: Sequence[float], tolerance: float
 ) -> tuple[str, str, float | None]:
-    """Outcome, verdict and ratio."""
+    """Outcome, verdict and ratio of two sets of times."""
     try:
-        found = compare(new, old)
-    except (TypeError, ValueError) as error:  # of a record from elsewhere
+        comparison = compare(new, old)
+    except (TypeError, ValueError) as error:  # the record may be of another program
         return NOT_JUDGED, f"cannot say: {error}", None
-    if found.high == math.inf:
-        return NOT_JUDGED, found.verdict, found.ratio
-    large = max(found.ratio, 1 / found.ratio) > 1 + tolerance
-    passed = "; within the tolerance" if found.different and not large else ""
-    return _outcome(found.different and large, found.ratio > 1), found.verdict + passed, found.ratio
+    ratio, verdict = comparison.ratio, comparison.verdict
+    if comparison.high == math.inf:
+        return NOT_JUDGED, verdict, ratio
+    is_large = max(ratio, 1 / ratio) > 1 + tolerance
+    if comparison.different and not is_large:
+        verdict += "; within the tolerance"
+    return _outcome(comparison.different and is_large, ratio > 1), verdict, ratio
 
 
 def _accuracy(pair: Pair, name: str, tolerance: float) -> tuple[str, str]:
-    """Outcome and verdict: the difference against its binomial standard error, as of two sets of images drawn apart."""
+    """Outcome and verdict: the difference compared with its binomial standard error.
+
+    The standard error is that of two independent sets of images.
+    """
     old, new = pair.before[-1], pair.after[-1]
-    gain = new.metrics[name] - old.metrics[name]
-    counts = [_images(record, ACCURACIES[name]) for record in (old, new)]
-    said = f"{abs(gain) * 100:.2f} points {'higher' if gain > 0 else 'lower'}" if gain else "equal"
+    accuracies = old.metrics[name], new.metrics[name]
+    gain = accuracies[1] - accuracies[0]
+    difference = "equal"
+    if gain:
+        difference = f"{abs(gain) * 100:.2f} points {'higher' if gain > 0 else 'lower'}"
+    counts = [_image_count(record, ACCURACIES[name]) for record in (old, new)]
     if None in counts:
-        return _outcome(
-            abs(gain) > tolerance, gain < 0
-        ), f"{said}; how many images is not said: by size alone"
-    share = sum(
-        record.metrics[name] * count for record, count in zip((old, new), counts, strict=True)
-    ) / sum(counts)
-    error = math.sqrt(max(share * (1 - share), 0.0) * sum(1 / count for count in counts))
-    return (
-        _outcome(abs(gain) > max(tolerance, Z * error), gain < 0),
-        f"{said} (standard error {error * 100:.2f}, {counts[0]:,} and {counts[1]:,} images)",
-    )
+        verdict = f"{difference}; number of images unknown: judged by size alone"
+        return _outcome(abs(gain) > tolerance, gain < 0), verdict
+    correct = sum(share * count for share, count in zip(accuracies, counts, strict=True))
+    pooled = correct / sum(counts)
+    error = math.sqrt(max(pooled * (1 - pooled), 0.0) * sum(1 / count for count in counts))
+    images = f"{counts[0]:,} and {counts[1]:,} images"
+    verdict = f"{difference} (standard error {error * 100:.2f}, {images})"
+    return _outcome(abs(gain) > max(tolerance, Z * error), gain < 0), verdict
 
 
-def _images(record: Record, split: str) -> int | None:
+def _image_count(record: Record, split: str) -> int | None:
     examples = record.provenance.get("examples")
     count = examples.get(split) if isinstance(examples, dict) else None
     return count if isinstance(count, int) and count > 0 else None
 
 
 def _memory(pair: Pair, name: str, tolerance: float) -> tuple[str, str]:
-    """Outcome and verdict: what a compiler planned or a device counted hangs on no chance."""
+    """Outcome and verdict: a compiler's plan and a device's counter have no noise."""
     old, new = pair.before[-1], pair.after[-1]
-    if name == "memory_peak" and any(
-        str(r.provenance.get("memory_peak_source", "host")).startswith("host") for r in (old, new)
-    ):
-        return NOT_JUDGED, "of the whole process, with all that it did before"
+    sources = [str(r.provenance.get("memory_peak_source", "host")) for r in (old, new)]
+    if name == "memory_peak" and any(source.startswith("host") for source in sources):
+        return NOT_JUDGED, "peak of the whole process, which includes earlier work"
     before, after = old.metrics[name], new.metrics[name]
-    more = (
-        f"{abs(after / before - 1) * 100:.1f} % {'more' if after > before else 'less'}"
-        if before
-        else "from nothing"
-    )
-    large = max(before, after) > (1 + tolerance) * min(before, after)
-    return _outcome(large, after > before), more if before != after else "equal"
+    is_large = max(before, after) > (1 + tolerance) * min(before, after)
+    if before == after:
+        verdict = "equal"
+    elif not before:
+        verdict = "from 0"
+    else:
+        change = f"{abs(after / before - 1) * 100:.1f} %"
+        verdict = f"{change} {'more' if after > before else 'less'}"
+    return _outcome(is_large, after > before), verdict
 
 
 def _outcome(changed: bool, worse: bool) -> str:

@@ -1,23 +1,24 @@
-"""What the notebooks of ``colab/`` share. They run on Colab and off it.
+"""What the notebooks in ``colab/`` share. It works on Colab and anywhere else.
 
-At its top nothing here imports more than the standard library, for it is what installs the rest; and the notebook's own process
-need not start JAX: a command has a process of its own, since a TPU serves one at a time.
+The modules import only the standard library at the top, because they install everything else. The
+notebook's own process need not start JAX: each command runs in a process of its own, because a TPU
+serves one process at a time.
 """
 
-from experiments.colab.cells import Stopped, command, show
-from experiments.colab.files import download, elsewhere, results_folder
-from experiments.colab.machine import install, require
-from experiments.colab.pictures import one_of_each, pictures
+from experiments.colab.cells import Stopped, run_module, show_page
+from experiments.colab.files import download, other_records, results_folder
+from experiments.colab.images import image_folder, sample_images
+from experiments.colab.machine import install, require_device
 
 __all__ = [
     "Stopped",
-    "command",
     "download",
-    "elsewhere",
+    "image_folder",
     "install",
-    "one_of_each",
-    "pictures",
-    "require",
+    "other_records",
+    "require_device",
     "results_folder",
-    "show",
+    "run_module",
+    "sample_images",
+    "show_page",
 ]

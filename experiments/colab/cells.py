@@ -1,4 +1,4 @@
-"""A notebook's cells: a command that is run and seen, a page that is shown, and an end in one line."""
+"""Cells of a notebook: running a command, showing a page, stopping with one line."""
 
 import html
 import importlib.util
@@ -11,13 +11,21 @@ from pathlib import Path
 from jaxcnn.errors import InputError
 
 ROOT = Path(__file__).parents[2]
-_FAILED_CASE = 1  # exit code of `experiments.run` where a case failed: its row is in the report, which is still to be shown
+# The exit code of `experiments.run` if a case failed. The notebook continues: the report shows it.
+_FAILED_CASE = 1
+_COLOR_VARIABLES = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter, although output is a pipe
+
+# A frame with an origin of its own: neither style nor script of page and notebook reach each other.
+_FRAME = (
+    '<div><iframe sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
+    'style="width: 100%; height: {height}px; border: 0"></iframe></div>'
+)
 
 
 class Stopped(InputError):
-    """Ends a cell, and with it the run of a whole notebook, by one line in the place of a traceback."""
+    """Stops a cell, and thereby the run of a whole notebook, with one line and no traceback."""
 
-    def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
+    def _render_traceback_(self) -> list[str]:  # called by IPython
         return [f"Stopped: {self}"]
 
 
@@ -25,47 +33,43 @@ def on_colab() -> bool:
     """Whether this is a Colab notebook."""
     try:
         return importlib.util.find_spec("google.colab") is not None
-    except ModuleNotFoundError:  # not even a package named google
+    except ModuleNotFoundError:  # there is no package google
         return False
 
 
-def command(module: str, *arguments: object) -> None:
-    """Runs ``python -m module arguments`` in a process of its own and prints what it prints, as it comes.
+def run_module(module: str, *arguments: object) -> None:
+    """Runs ``python -m module arguments`` in its own process and prints its output as it comes.
 
     Raises:
-      Stopped: it refused its input, was interrupted, or broke. A failed case is none of these.
+      Stopped: the command refused its input, was interrupted, or broke; not if a case failed.
     """
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", module, *map(str, arguments)],
         env=_environment(),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
     with process:
         try:
             last = _echo(process.stdout)
-        except (
-            KeyboardInterrupt
-        ):  # Jupyter interrupts the process too, which then keeps its checkpoint and ends
+        except KeyboardInterrupt:  # the process gets it too, saves its checkpoint and exits
             last = _echo(process.stdout)
     if process.returncode not in (0, _FAILED_CASE):
-        raise Stopped(
-            f"{module} ended with exit code {process.returncode}: {last or 'it printed nothing'}"
-        )
+        reason = last or "it printed nothing"
+        raise Stopped(f"{module} ended with exit code {process.returncode}: {reason}")
 
 
 def _environment() -> dict[str, str]:
-    """That of the notebook, with this code on the path, and without Jupyter's word that a pipe were a colour terminal."""
+    """The environment of the notebook, with this project on the path, and without colors."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    plain = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")
-    }
-    return plain | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1"}
+    kept = {name: value for name, value in os.environ.items() if name not in _COLOR_VARIABLES}
+    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1"}
 
 
 def _echo(lines: Iterable[str]) -> str:
-    """Prints lines as they come and returns the last that is not blank."""
+    """Prints lines as they come and returns the last one that is not blank."""
     last = ""
     for line in lines:
         print(line, end="")
@@ -73,11 +77,8 @@ def _echo(lines: Iterable[str]) -> str:
     return last
 
 
-_FRAME = '<div><iframe sandbox="allow-scripts allow-downloads" srcdoc="{}" style="width: 100%; height: {}px; border: 0"></iframe></div>'
-
-
-def show(page: Path, *, height: int = 900) -> None:
-    """Shows a page of HTML below the cell, in a frame of its own: neither's style nor script reaches the other."""
+def show_page(page: Path, *, height: int = 900) -> None:
+    """Shows an HTML page below the cell, in a frame of this height in pixels."""
     from IPython.display import HTML, display
 
-    display(HTML(_FRAME.format(html.escape(page.read_text()), height)))
+    display(HTML(_FRAME.format(page=html.escape(page.read_text()), height=height)))

@@ -1,4 +1,4 @@
-"""Where a notebook's results are kept, and how records come and go."""
+"""The folder of a notebook's results, and exchanging records with other machines."""
 
 import shutil
 import zipfile
@@ -8,40 +8,51 @@ from experiments.colab.cells import Stopped, on_colab
 
 
 def results_folder(name: str, *, drive: bool = True) -> Path:
-    """The folder for records and checkpoints, made if need be: on Google Drive in Colab, else beside the notebook.
+    """Creates the folder for records and checkpoints, unless it exists.
+
+    Args:
+      name: of the folder.
+      drive: on Colab, use Google Drive, which outlives the session. Elsewhere, and without it, the
+        folder is next to the notebook.
 
     Raises:
-      Stopped: the drive was not mounted.
+      Stopped: Google Drive could not be mounted.
     """
-    colab = on_colab()
-    folder = (
-        _mounted_drive() / "jaxcnn" / name if colab and drive else Path("results", name).absolute()
-    )
+    is_on_colab = on_colab()
+    if is_on_colab and drive:
+        folder = _mount_drive() / "jaxcnn" / name
+    else:
+        folder = Path("results", name).absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        f"results: {folder}{', which a disconnect deletes: DRIVE is off' if colab and not drive else ''}"
-    )
+    lost = ", which is deleted on disconnect: DRIVE is off" if is_on_colab and not drive else ""
+    print(f"results: {folder}{lost}")
     return folder
 
 
-def _mounted_drive() -> Path:
+def _mount_drive() -> Path:
     from google.colab import drive
 
-    place = Path(
-        "drive"
-    ).absolute()  # a notebook begins in /content, and /content/drive is where everybody mounts it
+    # A notebook starts in /content, and /content/drive is where Google Drive is usually mounted.
+    place = Path("drive").absolute()
     try:
         drive.mount(str(place))
     except Exception as error:  # refused in the browser, timed out, or another of Colab's own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise Stopped(
-            f"Google Drive was not mounted ({reason}): run this cell again and allow it, or set DRIVE = False in the first cell"
+            f"Google Drive was not mounted ({reason}): run this cell again and allow access, or "
+            "set DRIVE = False in the first cell"
         ) from error
     return place / "MyDrive"
 
 
 def download(results: Path) -> None:
-    """Packs a folder's records and report into ``NAME-records.zip`` beside the notebook; Colab's browser then saves the file."""
+    """Packs records and report into ``NAME-records.zip`` next to the notebook.
+
+    On Colab the browser then downloads the file.
+
+    Args:
+      results: a results folder; NAME is its name.
+    """
     archive = Path(f"{results.name}-records.zip").absolute()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for file in sorted([*results.glob("*/*.json"), *results.glob("*.html")]):
@@ -53,53 +64,57 @@ def download(results: Path) -> None:
         files.download(str(archive))
 
 
-def elsewhere(sources: str, *, upload: bool = False) -> list[Path]:
-    """Folders of records from other machines, to be shown beside one's own; nothing is copied into one's own.
+def other_records(sources: str, *, upload: bool = False) -> list[Path]:
+    """Folders of records from other machines, for the report; none is copied into one's own.
 
     Args:
-      sources: results folders and zip files as `download` makes them, by commas.
-      upload: let the browser send further files; in Colab alone.
+      sources: results folders and zip files that `download` made, comma-separated.
+      upload: on Colab, let the user upload further files in the browser.
 
     Raises:
-      Stopped: one of them is not there, or holds no records.
+      Stopped: a source does not exist or contains no records.
     """
     named = [source.strip() for source in sources.split(",") if source.strip()]
     if upload and on_colab():
         from google.colab import files
 
-        named += files.upload()  # it writes them beside the notebook
-    return [folder for source in named for folder in _with_records(Path(source).expanduser())]
+        named += files.upload()  # saves them next to the notebook
+    return [folder for source in named for folder in _record_folders(Path(source).expanduser())]
 
 
-def _with_records(source: Path) -> list[Path]:
-    """The results folder itself, or all that a zip file holds."""
+def _record_folders(source: Path) -> list[Path]:
+    """The results folder itself, or all results folders in a zip file."""
     if source.is_dir():
-        found = [source] if any(source.glob("*/*.json")) else []
+        folders = [source] if any(source.glob("*/*.json")) else []
     else:
-        place = unpacked(source)
-        found = sorted(
-            {
-                file.parents[1]
-                for file in place.rglob("*.json")
-                if ".checkpoints" not in str(file.relative_to(place))
-            }
+        unpacked = unpack(source)
+        records = (
+            file
+            for file in unpacked.rglob("*.json")
+            if ".checkpoints" not in str(file.relative_to(unpacked))
         )
-    if not found:
+        folders = sorted({file.parents[1] for file in records})
+    if not folders:
         raise Stopped(
-            f"{source} holds no records, which are files such as train/NAME.json: name a results folder or a zip of one"
+            f"{source} contains no records, which are files such as train/NAME.json: give a "
+            "results folder or a zip file of one"
         )
-    return found
+    return folders
 
 
-def unpacked(archive: Path) -> Path:
-    """The folder, beside the notebook, that a zip file was unpacked into; raises `Stopped` where it cannot be."""
-    place = Path("unpacked", archive.stem).absolute()
-    shutil.rmtree(place, ignore_errors=True)  # of an older file of that name
+def unpack(archive: Path) -> Path:
+    """Unpacks a zip file into a folder next to the notebook, and returns the folder.
+
+    Raises:
+      Stopped: the file does not exist or is not a zip file.
+    """
+    folder = Path("unpacked", archive.stem).absolute()
+    shutil.rmtree(folder, ignore_errors=True)  # of an older file of that name
     try:
         with zipfile.ZipFile(archive) as packed:
-            packed.extractall(place)
+            packed.extractall(folder)
     except (OSError, zipfile.BadZipFile) as error:
         raise Stopped(
             f"{archive} is neither a folder nor a zip file that can be read: check the path"
         ) from error
-    return place
+    return folder

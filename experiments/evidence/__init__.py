@@ -1,1 +1,1 @@
-"""What a record shows beside its numbers: a look at the data, and what the network got wrong."""
+"""Evidence kept in a record beside its metrics: a data set summary, and the network's mistakes."""

@@ -1,4 +1,7 @@
-"""A look at the data before believing in what was learnt from them (A8): classes, how many of each, pixels, pictures."""
+"""Summary of a data set: images per class, pixel statistics, and sample images.
+
+It shows whether the data are what they should be, before anybody trusts a network trained on them.
+"""
 
 import dataclasses
 from typing import Any
@@ -8,80 +11,85 @@ import numpy as np
 from experiments.evidence.thumbnails import thumbnails
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.setup import Splits
-from experiments.workloads.trained_model import as_stored
+from experiments.workloads.trained_model import read_rows
 from jaxcnn import data
 from jaxcnn.data.folder import FolderSplit
-from jaxcnn.data.source import Arrays, Split
+from jaxcnn.data.source import ArraySplit, Split
 from jaxcnn.data.tfds import TfdsSplit
 
-MOST_LABELS = 60_000  # read of a split; of a larger one as many, evenly spread
-MOST_CLASSES = 100  # counted one by one; of more, those with the most training images
-MOST_SHOWN = 20  # classes with a sample
-SAMPLES = {
-    1: 20,
-    3: 10,
-}  # pictures in all by channels, as long as each class has one: grey ones are smaller
-PIXELS_OF = 512  # training images
+MAX_LABELS = 60_000  # labels read from a split; from a larger one that number, evenly spaced
+MAX_CLASSES = 100  # classes with a count; if there are more, those with the most training images
+MAX_SAMPLE_CLASSES = 20  # classes with a sample
+MAX_SAMPLES = {1: 20, 3: 10}  # sample images by channels; at least one per class; color takes more
+MAX_PIXEL_IMAGES = 512  # training images whose pixels are counted
 BINS = 32
-LONGEST = 60  # characters of a class's name
-_AT_ONCE = 64  # pictures in memory
-_LABELS_AT_ONCE = 1024  # each reading starts threads
+MAX_NAME_LENGTH = 60  # characters of a class name
+_IMAGES_PER_READ = 64  # images in memory
+_LABELS_PER_READ = 1024  # each call of `Split.read` starts threads
 
 
-def short(name: str) -> str:
-    """A class's name, cut where it is very long."""
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+def shorten(name: str) -> str:
+    """Truncates a class name to `MAX_NAME_LENGTH` characters."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
 def summarize(splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
-    """What goes into a record; the same data always look the same.
+    """Summarizes a data set for a record; the same data always have the same summary.
+
+    Args:
+      splits: labelled images of any size.
+      preprocessing: has the stored shape of the images and the names of the classes.
 
     Returns:
-      ``classes`` (names) and ``counts`` (of each in each split), ``classes_left_out`` (how many have no count), ``examples``
-      of each split and how many of them were ``counted``; ``pixels``; ``samples``, each with ``png`` in base64 and ``class``.
+      JSON: ``classes``, names; ``counts``, images per class by split; ``classes_left_out``, the
+      number of classes without a count; ``examples``, the size of each split; ``counted``, the
+      number of labels read from each split; ``pixels``, see `pixel_statistics`; ``samples``, a list
+      of ``png`` (base64) and ``class``.
     """
     parts = {field.name: getattr(splits, field.name) for field in dataclasses.fields(splits)}
-    rows = {name: spread(len(split), MOST_LABELS) for name, split in parts.items()}
-    labels = {name: labels_of(split, rows[name]) for name, split in parts.items()}
+    rows = {name: evenly_spaced(len(split), MAX_LABELS) for name, split in parts.items()}
+    labels = {name: read_labels(split, rows[name]) for name, split in parts.items()}
     size = len(preprocessing.classes)
-    counts = {name: np.bincount(found, minlength=size) for name, found in labels.items()}
-    kept = np.sort(np.argsort(-counts["train"], kind="stable")[:MOST_CLASSES])
+    counts = {name: np.bincount(values, minlength=size) for name, values in labels.items()}
+    largest = np.sort(np.argsort(-counts["train"], kind="stable")[:MAX_CLASSES])
     return {
-        "classes": [short(preprocessing.classes[label]) for label in kept],
-        "classes_left_out": size - len(kept),
-        "counts": {name: found[kept].tolist() for name, found in counts.items()},
-        "counted": {name: len(found) for name, found in rows.items()},
+        "classes": [shorten(preprocessing.classes[label]) for label in largest],
+        "classes_left_out": size - len(largest),
+        "counts": {name: values[largest].tolist() for name, values in counts.items()},
+        "counted": {name: len(indices) for name, indices in rows.items()},
         "examples": {name: len(split) for name, split in parts.items()},
-        "pixels": pixels(splits.train, preprocessing),
-        "samples": _samples(splits.train, rows["train"], labels["train"], preprocessing),
+        "pixels": pixel_statistics(splits.train, preprocessing),
+        "samples": _sample_images(splits.train, rows["train"], labels["train"], preprocessing),
     }
 
 
-def spread(count: int, at_most: int) -> np.ndarray:
-    """Rows of `count`, all or so many of them, evenly spread.
+def evenly_spaced(count: int, limit: int) -> np.ndarray:
+    """Indices into `count` rows: all of them, or `limit` of them, evenly spaced.
 
-    >>> spread(3, 5).tolist(), spread(9, 3).tolist()
+    >>> evenly_spaced(3, 5).tolist(), evenly_spaced(9, 3).tolist()
     ([0, 1, 2], [0, 4, 8])
     """
-    return np.linspace(0, count - 1, min(count, at_most)).astype(int)
+    return np.linspace(0, count - 1, min(count, limit)).astype(int)
 
 
-def labels_of(split: Split, rows: np.ndarray) -> np.ndarray:
-    """``i[N]``: the labels of some rows, without decoding a picture where the source knows them apart."""
+def read_labels(split: Split, rows: np.ndarray) -> np.ndarray:
+    """Reads the labels ``i[N]`` of some rows, without decoding images if the source allows it."""
     if isinstance(split, data.Subset):
-        return labels_of(split.split, split.rows[rows])
-    if isinstance(split, Arrays | FolderSplit):
+        return read_labels(split.split, split.rows[rows])
+    if isinstance(split, ArraySplit | FolderSplit):
         return np.asarray(split.labels)[rows]
     if isinstance(split, TfdsSplit):
-        split = _undecoded(split)
-    parts = (
-        rows[first:][:_LABELS_AT_ONCE].tolist() for first in range(0, len(rows), _LABELS_AT_ONCE)
-    )
+        split = _without_decoding(split)
+    starts = range(0, len(rows), _LABELS_PER_READ)
+    parts = (rows[start:][:_LABELS_PER_READ].tolist() for start in starts)
     return np.array([label for part in parts for _, label in split.read(part)])
 
 
-def _undecoded(split: TfdsSplit) -> TfdsSplit:
-    """The same examples, their pictures left as bytes: a quarter of the time, and less of large pictures."""
+def _without_decoding(split: TfdsSplit) -> TfdsSplit:
+    """The same examples with images as encoded bytes.
+
+    Reading them takes a quarter of the time, and less if the images are large.
+    """
     from tensorflow_datasets import decode
 
     return dataclasses.replace(
@@ -89,42 +97,46 @@ def _undecoded(split: TfdsSplit) -> TfdsSplit:
     )
 
 
-def pixels(split: Split, preprocessing: Preprocessing) -> dict[str, Any]:
-    """The pixels, 0 … 255, of at most 512 images spread over a split, as they are stored for the network.
+def pixel_statistics(split: Split, preprocessing: Preprocessing) -> dict[str, Any]:
+    """Counts the pixel values of at most 512 images, evenly spaced over a split.
+
+    Args:
+      split: labelled images of any size.
+      preprocessing: has the stored shape of the images.
 
     Returns:
-      ``counts`` of each channel in 32 bins of eight values, ``mean`` and ``std`` of each channel, and of how many ``images``.
+      JSON: ``counts``, pixels per channel in 32 bins of eight values, 0 … 255; ``mean`` and ``std``
+      per channel; ``images``, the number of images.
     """
-    rows, channels = spread(len(split), PIXELS_OF), preprocessing.channels
-    levels = np.zeros((channels, 256), int)
-    for first in range(0, len(rows), _AT_ONCE):
-        images, _ = as_stored(split, rows[first:][:_AT_ONCE], preprocessing)
-        levels += [
+    rows, channels = evenly_spaced(len(split), MAX_PIXEL_IMAGES), preprocessing.channels
+    histogram = np.zeros((channels, 256), int)
+    for start in range(0, len(rows), _IMAGES_PER_READ):
+        images, _ = read_rows(split, rows[start:][:_IMAGES_PER_READ], preprocessing)
+        histogram += [
             np.bincount(images[..., channel].ravel(), minlength=256) for channel in range(channels)
         ]
-    values, total = np.arange(256), levels.sum(axis=1)
-    mean = levels @ values / total
-    std = np.sqrt(np.sum(levels * (values - mean[:, None]) ** 2, axis=1) / total)
-    counts = levels.reshape(channels, BINS, -1).sum(axis=2)
+    values, total = np.arange(256), histogram.sum(axis=1)
+    mean = histogram @ values / total
+    std = np.sqrt(np.sum(histogram * (values - mean[:, None]) ** 2, axis=1) / total)
     return {
-        "counts": counts.tolist(),
+        "counts": histogram.reshape(channels, BINS, -1).sum(axis=2).tolist(),
         "mean": mean.tolist(),
         "std": std.tolist(),
         "images": len(rows),
     }
 
 
-def _samples(
+def _sample_images(
     split: Split, rows: np.ndarray, labels: np.ndarray, preprocessing: Preprocessing
 ) -> list[dict[str, str]]:
-    """The first one or two of each class, of many classes some."""
-    shown = spread(len(preprocessing.classes), MOST_SHOWN)
-    each = max(1, min(2, SAMPLES[preprocessing.channels] // len(shown)))
-    picked = np.concatenate([np.flatnonzero(labels == label)[:each] for label in shown])
-    if not len(picked):  # of many classes none of those that are shown was read
+    """The first one or two images of each class; if there are many classes, of some of them."""
+    sampled = evenly_spaced(len(preprocessing.classes), MAX_SAMPLE_CLASSES)
+    per_class = max(1, min(2, MAX_SAMPLES[preprocessing.channels] // len(sampled)))
+    indices = np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in sampled])
+    if not len(indices):  # none of the labels read belongs to a sampled class
         return []
-    images, found = as_stored(split, rows[picked], preprocessing)
-    names = [short(preprocessing.classes[label]) for label in found]
+    images, image_labels = read_rows(split, rows[indices], preprocessing)
+    names = [shorten(preprocessing.classes[label]) for label in image_labels]
     return [
         {"png": png, "class": name} for png, name in zip(thumbnails(images), names, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Pictures small enough to lie in a record: PNG in base64, in few colours, all of them within so many characters."""
+"""Images small enough to be kept in a record: PNGs of few colors in base64."""
 
 import base64
 import io
@@ -6,30 +6,33 @@ import io
 import numpy as np
 from PIL import Image
 
-SIDES = (48, 32, 24, 16)  # pixels at most
-COLOURS = 64  # of a colour picture; more would cost more than they show at this size
-BUDGET = 14_000  # characters, of all pictures of one kind together
+SIDES = (48, 32, 24, 16)  # pixels; the longer side of a thumbnail
+COLORS = 64  # palette size of a color image; more would not show at this size
+MAX_CHARACTERS = 14_000  # of all images of one call together
 
 
 def thumbnails(images: np.ndarray) -> list[str]:
-    """Every picture as a PNG in base64, all by the largest of `SIDES` with which they keep within `BUDGET`, if one does.
+    """Encodes images as small PNGs in base64.
+
+    All have the same maximum side: the largest of `SIDES` with which they take at most
+    `MAX_CHARACTERS` together, or the smallest if none does.
 
     Args:
-      images: ``u8[N, h, w, C]``, C 1 or 3; none is enlarged.
+      images: ``u8[N, h, w, C]`` with C = 1 or 3. Images are never enlarged.
     """
-    found: list[str] = []
+    encoded: list[str] = []
     for side in SIDES:
-        found = [_png(image, side) for image in images]
-        if sum(map(len, found)) <= BUDGET:
+        encoded = [_encode_png(image, side) for image in images]
+        if sum(map(len, encoded)) <= MAX_CHARACTERS:
             break
-    return found
+    return encoded
 
 
-def _png(image: np.ndarray, side: int) -> str:
-    picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
-    picture.thumbnail((side, side), Image.Resampling.BILINEAR)
-    if picture.mode == "RGB":
-        picture = picture.quantize(COLOURS)
+def _encode_png(pixels: np.ndarray, side: int) -> str:
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    image.thumbnail((side, side), Image.Resampling.BILINEAR)
+    if image.mode == "RGB":
+        image = image.quantize(COLORS)
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
+    image.save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()

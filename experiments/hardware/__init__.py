@@ -1,6 +1,7 @@
-"""The device table: what accelerators can do and cost by their published figures, each with a source and a date.
+"""The device table: published peaks, memory, power and prices of accelerators.
 
-CPUs are not in it: what a CPU can do is measured, here and now.
+Every figure has a source and a date. CPUs have no rows, because the peak of a CPU is measured where
+the study runs.
 """
 
 import functools
@@ -20,40 +21,45 @@ def table() -> tuple[Device, ...]:
 
 
 def load(path: str) -> tuple[Device, ...]:
-    """Rows of a user's own file, laid out as ``devices.toml`` is; the source of a cell may also be a plain title.
+    """Reads a user's own file of devices.
+
+    Args:
+      path: a TOML file laid out as ``devices.toml``. The source of a cell may also be a plain title
+        instead of a key of ``[sources]``.
 
     Raises:
-      InputError: something in it cannot be used; tells the file and the line.
+      InputError: the file cannot be used; the message names the file and the line.
     """
     return read_devices(path, "--devices")
 
 
 def find(device_kind: str, platform: str, extra: Iterable[Device] = ()) -> Device | None:
-    """The row of a device.
+    """Finds the row of a device.
 
     Args:
-      device_kind: as JAX gives it. It has to match whole, capitals aside: a name that only begins alike may be
-        another card with another peak.
+      device_kind: JAX's name of the device. The whole name has to match, ignoring case, because a
+        card whose name merely starts with the same words may have another peak.
       platform: ``gpu``, ``tpu`` or ``cpu``.
-      extra: rows that go before those of the table, from `load`.
+      extra: rows that take precedence over the device table, as `load` returns them.
 
     Returns:
-      None for a device that is not known, and for a CPU.
+      The row; None for an unknown device and for a CPU.
 
     >>> find("TPU v5 lite", "tpu").name
     'TPU v5e'
     >>> find("NVIDIA H100 PCIe", "gpu") is None
     True
     """
-    wanted = device_kind.casefold()
+    folded = device_kind.casefold()
     rows = (row for row in (*extra, *table()) if row.platform == platform)
-    return next((row for row in rows if wanted in (kind.casefold() for kind in row.kinds)), None)
+    return next((row for row in rows if folded in (kind.casefold() for kind in row.kinds)), None)
 
 
 def how_to_add(device_kind: str) -> str:
-    """One sentence for a user whose device is not known."""
+    """One sentence that tells the user how to add an unknown device."""
     return (
-        f"{device_kind!r} is not in the device table, so it has no MFU: write a [[device]] with name, platform, "
-        f'kinds = ["{device_kind}"], peaks.{{{", ".join(DTYPES)}}}, bandwidth, memory, power and price, each figure '
-        "{ value, source, date }, as experiments/hardware/devices.toml has them, and give the file as --devices=FILE"
+        f"{device_kind!r} is not in the device table, so it has no MFU: write a [[device]] with "
+        f'name, platform, kinds = ["{device_kind}"], peaks.{{{", ".join(DTYPES)}}}, bandwidth, '
+        "memory, power and price, each figure as { value, source, date }, laid out as in "
+        "experiments/hardware/devices.toml, and pass the file as --devices=FILE"
     )

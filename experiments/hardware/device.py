@@ -1,10 +1,10 @@
-"""What is known of an accelerator: a row of the device table, and which of its peaks a computation is held against."""
+"""One row of the device table, and the peak that applies to a computation in a given precision."""
 
 from dataclasses import dataclass, field
 
 DTYPES = ("float32", "tf32", "bfloat16", "float16", "int8")
 
-# jax.lax.Precision and the older names for its levels, as `jax_default_matmul_precision` takes them.
+# Values of `jax_default_matmul_precision`: names of `jax.lax.Precision` and their older aliases.
 _DEFAULT = (None, "default", "fastest", "bfloat16")
 _HIGH = ("high", "tensorfloat32", "bfloat16_3x")
 _HIGHEST = ("highest", "float32")
@@ -12,13 +12,13 @@ _HIGHEST = ("highest", "float32")
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of the table.
+    """One figure of the device table.
 
     Attributes:
       value: in SI base units.
-      source: the title of where it stands.
-      date: the day on which it was looked up there, YYYY-MM-DD.
-      address: of the source, where it has one.
+      source: the title of the source.
+      date: the day on which the figure was looked up there, YYYY-MM-DD.
+      address: the URL of the source; empty if it has none.
     """
 
     value: float
@@ -29,21 +29,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator; every figure is per chip, and None or absent where it could not be confirmed.
+    """One accelerator.
+
+    Every figure is per chip. A figure that could not be confirmed is None or absent.
 
     Attributes:
-      name: of the product.
+      name: the product name.
       platform: ``gpu`` or ``tpu`` (``cpu`` only in a user's own file).
-      kinds: what JAX calls it.
-      devices_per_chip: JAX devices that the figures stand for.
-      note: what the name alone does not tell.
-      peaks: dense FLOP/s by dtype; int8 in operations a second.
-      bandwidth: of its memory, B/s.
-      memory: B.
-      power: the limit, W.
-      price: USD an hour, on demand.
-      on_chip_memory: B; vector memory of a TPU, L2 cache of a GPU.
-      published: what the documents print of it, by their own headings.
+      kinds: the names that JAX gives it.
+      devices_per_chip: number of JAX devices on one chip.
+      note: a remark that the name alone does not convey.
+      peaks: dense FLOP/s by dtype; for int8 operations per second.
+      bandwidth: of the memory, B/s.
+      memory: capacity, B.
+      power: the power limit, W.
+      price: on demand, US dollars per hour.
+      on_chip_memory: B; the vector memory of a TPU, the L2 cache of a GPU.
+      published: figures printed by the studies that this project reproduces, by their headings.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Device:
     published: dict[str, Cell] = field(default_factory=dict)
 
     def per_device(self, cell: Cell | None) -> float | None:
-        """The share of one JAX device in a figure of the chip.
+        """A figure of the chip divided by the number of JAX devices on it.
 
         >>> chip = Device("TPU v3", "tpu", ("TPU v3",), devices_per_chip=2)
         >>> chip.per_device(Cell(123e12, "Google Cloud: TPU v3", "2026-11-21"))
@@ -70,21 +72,25 @@ class Device:
 
 
 def peak_for(device: Device, precision: str, matmul_precision: str | None = None) -> Cell | None:
-    """The peak that products and convolutions of arrays of a dtype can reach, as JAX computes them.
+    """The peak that matrix products and convolutions of a dtype can reach, as JAX computes them.
 
-    A float32 product is one of float32 only when asked for. By default JAX rounds its factors to bfloat16 on a TPU and to TF32
-    on NVIDIA GPUs from Ampere on (docs.jax.dev, "Matmul precision"; jax issue 18934), so there its peak is that of bfloat16
-    or of TF32. At ``high`` a GPU does the same; a TPU takes three passes, at ``highest`` six, for which no peak is published.
+    JAX computes a float32 product in float32 only on request. By default it rounds the operands to
+    bfloat16 on a TPU, and to TF32 on NVIDIA GPUs from Ampere on (docs.jax.dev, "Matmul precision";
+    jax issue 18934), so the default peak is that of bfloat16 or of TF32. At ``high`` a GPU still
+    uses TF32, while a TPU takes three passes; at ``highest`` a TPU takes six. No peak is published
+    for the latter two.
 
     Args:
-      device: a row of the table.
-      precision: the arrays' dtype, or ``tf32``.
-      matmul_precision: None is JAX's default; otherwise a level as `jax.default_matmul_precision` takes it.
+      device: a row of the device table.
+      precision: dtype of the arrays, or ``tf32``.
+      matmul_precision: a level as `jax.default_matmul_precision` accepts it; None is JAX's default.
 
     Returns:
-      None where there is no such figure, or the level is not one of these: never a guess.
+      The peak; None if no figure is published for this combination or the level is unknown. It is
+      never guessed.
 
-    >>> t4 = Device("T4", "gpu", ("Tesla T4",), peaks={"float32": Cell(8.1e12, "NVIDIA", "2026-11-21")})
+    >>> peaks = {"float32": Cell(8.1e12, "NVIDIA", "2026-11-21")}
+    >>> t4 = Device("T4", "gpu", ("Tesla T4",), peaks=peaks)
     >>> peak_for(t4, "float32").value, peak_for(t4, "bfloat16")
     (8100000000000.0, None)
     """
@@ -94,5 +100,7 @@ def peak_for(device: Device, precision: str, matmul_precision: str | None = None
         return None
     if device.platform == "tpu":
         return device.peaks.get("bfloat16") if matmul_precision in _DEFAULT else None
-    full = device.peaks.get("float32")
-    return full if matmul_precision in _HIGHEST else device.peaks.get("tf32", full)
+    float32_peak = device.peaks.get("float32")
+    if matmul_precision in _HIGHEST:
+        return float32_peak
+    return device.peaks.get("tf32", float32_peak)

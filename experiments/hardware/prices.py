@@ -1,4 +1,4 @@
-"""What an hour of an accelerator costs: from the user, from the user's file, or from the device table."""
+"""Hourly prices of accelerators: from an option, from the user's file, or from the device table."""
 
 import difflib
 import math
@@ -12,53 +12,62 @@ _PRICE = re.compile(r"\$?\s*([^\s/$]+)\s*/\s*h")
 
 
 def parse_price(text: str) -> float:
-    """US dollars an hour for one chip.
+    """Parses a price in US dollars per hour of one chip.
 
     Raises:
-      InputError: not a positive number of dollars an hour.
+      InputError: not a positive number of dollars per hour.
 
     >>> parse_price("2.5/h"), parse_price("$0.35/h")
     (2.5, 0.35)
     """
-    if (found := _PRICE.fullmatch(text.strip())) is None:
-        raise InputError(f"--price={text}: write US dollars an hour for one chip, as --price=2.5/h")
+    match = _PRICE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(
+            f"--price={text}: write US dollars per hour of one chip, such as --price=2.5/h"
+        )
     try:
-        price = float(found[1])
+        price = float(match[1])
     except ValueError:
         raise InputError(
-            f"--price={text}: {found[1]!r} is not a number; write --price=2.5/h"
+            f"--price={text}: {match[1]!r} is not a number; write --price=2.5/h"
         ) from None
     if not _is_price(price):
         raise InputError(
-            f"--price={text}: a price is a positive number of dollars an hour, as --price=2.5/h"
+            f"--price={text}: must be a positive number of dollars per hour, such as --price=2.5/h"
         )
     return price
 
 
-def read_prices(path: str, also: Iterable[str] = ()) -> dict[str, float]:
-    """Prices from a TOML file with lines like ``"Tesla T4" = 0.35``: US dollars an hour for one chip.
+def read_prices(path: str, extra_names: Iterable[str] = ()) -> dict[str, float]:
+    """Reads prices from a TOML file with lines such as ``"Tesla T4" = 0.35``.
 
     Args:
-      path: to it.
-      also: names that may stand in it besides the names and kinds of the device table: the kind in use, a user's own rows.
+      path: the file.
+      extra_names: names allowed in addition to those of the device table.
+
+    Returns:
+      US dollars per hour of one chip, by the name in the file.
 
     Raises:
-      InputError: not TOML, a device that is not known, or a price that is not a positive number; tells the line.
+      InputError: not TOML, an unknown device, or a price that is not a positive number; the message
+        names the line.
     """
     file = tomlfile.read(path, "--prices")
     names = {name.casefold(): name for row in table() for name in (row.name, *row.kinds)}
-    names |= {name.casefold(): name for name in also}
+    names |= {name.casefold(): name for name in extra_names}
     for name, price in file.data.items():
         if name.casefold() not in names:
             nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
             hint = f"did you mean {names[nearest[0]]!r}? " if nearest else ""
             raise file.error(
-                f"unknown device {name!r}: {hint}Known: the names and kinds of the device table (--devices)",
+                f"unknown device {name!r}: {hint}Use a name or kind of the device table, or of "
+                "the file given as --devices",
                 name,
             )
         if not _is_price(price):
             raise file.error(
-                f"the price of {name!r} must be a positive number of dollars an hour, not {price!r}",
+                f"the price of {name!r} must be a positive number of dollars per hour, "
+                f"not {price!r}",
                 name,
             )
     return {name: float(price) for name, price in file.data.items()}
@@ -70,16 +79,17 @@ def price_of(
     prices: Mapping[str, float] | None = None,
     price: float | None = None,
 ) -> tuple[float | None, str]:
-    """What an hour of one chip costs, and where that is from.
+    """The hourly price of one chip and its source.
 
     Args:
-      device: its row of the table, if it has one.
-      kind: as JAX calls it.
-      prices: from `read_prices`.
-      price: from `parse_price`; goes before all others.
+      device: its row of the device table; None if it has none.
+      kind: JAX's name of the device.
+      prices: by name, as `read_prices` returns them; take precedence over the device table.
+      price: as `parse_price` returns it; takes precedence over everything else.
 
     Returns:
-      US dollars an hour and a label; None and an empty label where nobody knows.
+      US dollars per hour, and a label of the source; None and an empty label if the price is
+      unknown.
     """
     if price is not None:
         return price, "--price"

@@ -1,4 +1,4 @@
-"""A TOML file that a person wrote: mistakes in it are told with the file and the line."""
+"""TOML files written by users: error messages name the file and the line."""
 
 import re
 import tomllib
@@ -13,12 +13,12 @@ from jaxcnn.errors import InputError, require_known
 
 @dataclass(frozen=True)
 class TomlFile:
-    """What a file holds, and where.
+    """The content of a file, and its lines.
 
     Attributes:
-      path: as it was given.
-      lines: its text, line by line.
-      data: what it says.
+      path: as the user gave it.
+      lines: the text, line by line.
+      data: the parsed content.
     """
 
     path: str
@@ -29,9 +29,9 @@ class TomlFile:
         """The error to raise, with the line of a key.
 
         Args:
-          message: what is wrong, what is allowed.
+          message: what is wrong and what is allowed.
           key: dotted, within its block.
-          block: the how manieth ``[[device]]``; None for the head of the file.
+          block: index of the ``[[device]]`` block, from 0; None for the whole file.
         """
         return InputError(f"{self.path}, line {self.line(key, block)}: {message}")
 
@@ -43,7 +43,18 @@ class TomlFile:
         block: int | None = None,
         table: str = "",
     ) -> None:
-        """Raises `InputError` with the line and the nearest match unless all names, keys of a table, are known."""
+        """Checks that all keys of a table are known.
+
+        Args:
+          kind: what is named, for the message.
+          names: the keys of the table.
+          known: the allowed keys.
+          block: as in `error`.
+          table: the table's own key, if it is nested.
+
+        Raises:
+          InputError: a key is unknown; the message names the line and the closest match.
+        """
         known = list(known)
         for name in names:
             try:
@@ -52,43 +63,43 @@ class TomlFile:
                 raise self.error(str(error), f"{table}.{name}" if table else name, block) from None
 
     def line(self, key: str, block: int | None = None) -> int:
-        """The line, from 1, on which a key stands; that of its block where it is not found."""
+        """The line number of a key, from 1; that of its block if the key is not in it."""
         start, end = self._extent(block)
-        found = self._find(key, start, end)
-        if found is None and "." in key:  # [device.peaks] and below it bfloat16 = …
+        index = self._find(key, start, end)
+        if index is None and "." in key:  # [device.peaks], and in a later line bfloat16 = …
             parent, _, last = key.rpartition(".")
             table = self._find(parent, start, end)
-            found = None if table is None else self._find(last, table, end)
-        return 1 + (start if found is None else found)
+            index = None if table is None else self._find(last, table, end)
+        return 1 + (start if index is None else index)
 
     def _extent(self, block: int | None) -> tuple[int, int]:
+        """Indices of the first line of a block and of the line after its last."""
         if block is None:
             return 0, len(self.lines)
-        starts = [
-            number for number, line in enumerate(self.lines) if re.match(r"\s*\[\[", line)
-        ] + [len(self.lines)]
-        return (
-            (starts[block], starts[block + 1]) if block + 1 < len(starts) else (0, len(self.lines))
-        )
+        starts = [n for n, line in enumerate(self.lines) if re.match(r"\s*\[\[", line)]
+        starts.append(len(self.lines))
+        if block + 1 >= len(starts):
+            return 0, len(self.lines)
+        return starts[block], starts[block + 1]
 
     def _find(self, key: str, start: int, end: int) -> int | None:
+        """Index of the line in ``lines[start:end]`` that assigns a key or opens its table."""
+        if not key:
+            return None
         before = r"""^\s*["']?|[{,]\s*["']?|^\s*\[+\s*(?:device\.)?["']?"""
         pattern = re.compile(rf"""(?:{before}){re.escape(key)}["']?\s*[=.\]]""")
-        return next(
-            (number for number in range(start, end) if key and pattern.search(self.lines[number])),
-            None,
-        )
+        return next((n for n in range(start, end) if pattern.search(self.lines[n])), None)
 
 
-def read(path: str, flag: str) -> TomlFile:
+def read(path: str, option: str) -> TomlFile:
     """Reads a file.
 
     Args:
-      path: to it.
-      flag: the option by which it was given, for messages.
+      path: the file.
+      option: the command-line option that names the file, for messages.
 
     Raises:
-      InputError: it is not there, or not TOML; tells the line.
+      InputError: the file does not exist or is not TOML; for the latter the message names the line.
     """
     try:
         text = epath.Path(path).expanduser().read_text(encoding="utf-8")
@@ -96,9 +107,9 @@ def read(path: str, flag: str) -> TomlFile:
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"\(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = int(place[1]) if place and place[1] else len(text.splitlines())
-        what = str(error).partition(" (at ")[0]
-        raise InputError(f"{path}, line {line}: not TOML: {what}") from error
+        reason = str(error).partition(" (at ")[0]
+        raise InputError(f"{path}, line {line}: not TOML: {reason}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{flag}={path}: not a text file in UTF-8") from error
+        raise InputError(f"{option}={path}: not a text file in UTF-8") from error
     except OSError as error:
-        raise InputError(f"{flag}={path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"{option}={path}: cannot be read ({error.strerror or error})") from error

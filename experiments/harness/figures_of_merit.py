@@ -59,7 +59,7 @@ def compute(
     default = jax.config.jax_default_matmul_precision or "default"
     precision = origin.get("precision", default)
     dtype = origin.get("dtype", case.config.precision)
-    measured_peak = peak.measured(backend.devices[0], dtype, precision)
+    measured_peak = peak.measure_peak(backend.devices[0], dtype, precision)
     peaks = {
         "peak_measured": devices * measured_peak.flops_per_second,
         "bandwidth_measured": devices * measured_peak.bandwidth,

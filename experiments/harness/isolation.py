@@ -22,7 +22,12 @@ from rich.console import Console
 from experiments.config import RunConfig
 from experiments.harness.execution import execute
 from experiments.harness.study import Case, CaseResult, Context, Study
-from experiments.measure.limits import LEAST, free_memory, held_memory, limited_memory
+from experiments.measure.limits import (
+    MIN_COMPILE_MEMORY,
+    data_segment_size,
+    free_memory,
+    limited_memory,
+)
 from experiments.measure.memory import is_out_of_memory
 from experiments.measure.watchdog import exit_with_parent
 from jaxcnn import backend
@@ -167,10 +172,10 @@ def _check_memory_limit(limit: int) -> None:
     Raises:
       InputError: the limit does not leave enough to compile anything.
     """
-    held = held_memory() or 0
-    if limit < held + LEAST:
+    held = data_segment_size() or 0
+    if limit < held + MIN_COMPILE_MEMORY:
         raise InputError(
             f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process with JAX "
-            f"loaded holds {held:,} and needs {LEAST:,} more to compile anything; "
-            f"allow {held + LEAST:,} at least"
+            f"loaded holds {held:,} and needs {MIN_COMPILE_MEMORY:,} more to compile anything; "
+            f"allow {held + MIN_COMPILE_MEMORY:,} at least"
         )

@@ -1,72 +1,82 @@
-"""A trace of some train steps by `jax.profiler`, taken once all is measured: tracing slows the steps that it sees."""
+"""Traces some train steps with `jax.profiler`.
+
+The trace is taken after everything has been measured, because tracing slows the steps down.
+"""
 
 import importlib.util
-from typing import TYPE_CHECKING
 
 import jax
+from rich.console import Console
 
 from experiments.config import RunConfig
+from experiments.harness.study import Context
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 from jaxcnn.training import FitConfig, TrainState
 from jaxcnn.training.loop import RunSteps
 
-if TYPE_CHECKING:  # studies trace
-    from experiments.harness.study import Context
-
-DISPATCHES, STEPS = (
-    3,
-    5,
-)  # a GPU's or a CPU's event a kernel: more would be more to load, and say the same
-EXTRA = (1 + DISPATCHES) * STEPS  # train steps beyond the plan, at most
+# A trace has an event per kernel: more steps would take longer to load and show nothing new.
+DISPATCHES = 3
+STEPS_PER_DISPATCH = 5
+EXTRA_STEPS = (1 + DISPATCHES) * STEPS_PER_DISPATCH  # the most train steps taken for a trace
 
 
 def check(config: RunConfig, backend: Backend) -> None:
-    """Raises `InputError` where the profiler would end the process: libtpu without a TPU may be of another profiler's version."""
-    left_to_itself = not jax.config.jax_platforms
+    """Checks, before anything is measured, that the profiler will not crash the process.
+
+    It may crash where libtpu is installed without a TPU, because libtpu may have been built for
+    another version of the profiler.
+
+    Raises:
+      InputError: libtpu is installed, there is no TPU, and JAX chooses the platform itself.
+    """
+    jax_chooses_platform = not jax.config.jax_platforms
     if (
         config.profile
         and backend.platform != "tpu"
-        and left_to_itself
+        and jax_chooses_platform
         and importlib.util.find_spec("libtpu")
     ):
         raise InputError(
-            f"--profile: libtpu is installed and there is no TPU, which may end JAX's profiler with a crash; "
+            "--profile: libtpu is installed but there is no TPU, which may crash JAX's profiler; "
             f"name the device: --device={backend.platform}"
         )
 
 
-def trace(run_steps: RunSteps, state: TrainState, plan: FitConfig, context: "Context") -> None:
-    """Takes some more train steps, traces all but the first few, and says how to look at them; what was measured stands if it fails.
+def trace(run_steps: RunSteps, state: TrainState, config: FitConfig, context: Context) -> None:
+    """Takes some more train steps, traces all but the first dispatch, and prints how to view it.
+
+    An exception of the profiler is printed, not raised: the measurements stand without a trace.
 
     Args:
-      advance: of the pipeline, compiled; donates the state.
+      run_steps: of the pipeline, compiled; donates the state.
       state: at the end of an epoch.
-      plan: of the training; a dispatch's steps belong to one epoch.
-      context: of the case; the trace lies beside its checkpoints.
+      config: of the training run; the steps of a dispatch belong to one epoch.
+      context: of the case; the trace is written beside its checkpoints.
     """
-    count, console = max(1, min(STEPS, plan.steps_per_epoch // (1 + DISPATCHES))), context.console
+    steps = max(1, min(STEPS_PER_DISPATCH, config.steps_per_epoch // (1 + DISPATCHES)))
     folder = context.scratch.with_name(f"{context.case}.profile")
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # a train step is one call
     try:
-        state, _ = run_steps(state, plan.steps, count)
+        state, _ = run_steps(state, config.steps, steps)
         with jax.profiler.trace(str(folder), profiler_options=options):
             for number in range(1, 1 + DISPATCHES):
                 with jax.profiler.StepTraceAnnotation("train", step_num=number):
-                    state, _ = run_steps(state, plan.steps + number * count, count)
+                    state, _ = run_steps(state, config.steps + number * steps, steps)
     except Exception as error:
-        console.print(
-            f"no profile: {type(error).__name__}: {error}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        _print(context.console, f"no profile: {type(error).__name__}: {error}")
         return
     files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
+    file = files[-1].name if files else "its file"
     lines = {
-        "profile": f"{folder}: {DISPATCHES} dispatches of {count} train steps, taken after what was measured",
-        "": f"pip install xprof && xprof --logdir={folder}, or drop {files[-1].name if files else 'its file'} on ui.perfetto.dev",
+        "profile": f"{folder}: {DISPATCHES} dispatches of {steps} train steps, traced after "
+        "everything was measured",
+        "": f"pip install xprof && xprof --logdir={folder}, or open {file} in ui.perfetto.dev",
     }
     for name, text in lines.items():
-        console.print(f"{name:<9} {text}", markup=False, highlight=False, soft_wrap=True)
+        _print(context.console, f"{name:<9} {text}")
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,6 @@
-"""Progress on the terminal: bars with the time left where there is a terminal, plain lines where there is none.
+"""Progress on the console: bars with the time left on a terminal, plain lines elsewhere.
 
-The bar of a study's cases and that of the training inside one are drawn together, one below the other.
+The bar of a study and the bar of a training run inside it are drawn one below the other.
 """
 
 import time
@@ -16,26 +16,35 @@ from experiments.records import Record
 from jaxcnn.training import FitConfig
 from jaxcnn.training.loop import Watcher
 
-PER_SECOND = 2  # drawings: drawing takes processor time from what is measured
-LOOK_BACK = 600.0  # seconds of steps that the time left goes by: a step may take a minute
+REFRESHES_PER_SECOND = 2  # few, because drawing takes processor time from what is measured
+SPEED_WINDOW = 600.0  # seconds over which the speed is averaged; a step may take a minute
 
 
-class Progress:
-    """A `training.loop.Watcher`; use as a context manager, from before the compilation on."""
+class TrainingProgress:
+    """A `training.loop.Watcher` that draws a bar of the steps and prints a line per epoch.
 
-    def __init__(self, console: Console, plan: FitConfig, batch_size: int, step: int = 0):
+    It is a context manager, to be entered before the compilation.
+
+    Args:
+      console: to draw on.
+      config: of the training run.
+      batch_size: images per step.
+      step: steps done in earlier sessions.
+    """
+
+    def __init__(self, console: Console, config: FitConfig, batch_size: int, step: int = 0):
         self._console = console
-        self._plan = plan
+        self._config = config
         self._batch_size = batch_size
         columns = (
             "{task.completed}/{task.total} steps",
             rich.progress.TimeRemainingColumn(),
-            _cut("{task.fields[now]}"),
+            _text_column("{task.fields[now]}"),
         )
-        self._bar = _bar(console, *columns)
-        self._task = self._bar.add_task("compiling", total=plan.steps, completed=step, now="")
+        self._bar = _make_bar(console, *columns)
+        self._task = self._bar.add_task("compiling", total=config.steps, completed=step, now="")
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "TrainingProgress":
         self._bar.start()
         return self
 
@@ -52,76 +61,90 @@ class Progress:
         )
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
-        stage = (
-            f" stage {entry['stage']}/{self._plan.stages}"
-            if self._plan.stages > 1
-            else f"/{self._plan.epochs}"
+        several_stages = self._config.stages > 1
+        limit = (
+            f" stage {entry['stage']}/{self._config.stages}"
+            if several_stages
+            else f"/{self._config.epochs}"
         )
         self._console.print(
-            f"epoch {entry['epoch']:>3}{stage}  loss {entry['train_loss']:.4f}  "
-            f"validation loss {entry['validation_loss']:.4f}  accuracy {entry['validation_accuracy']:.4f}  "
+            f"epoch {entry['epoch']:>3}{limit}  loss {entry['train_loss']:.4f}  "
+            f"validation loss {entry['validation_loss']:.4f}  "
+            f"accuracy {entry['validation_accuracy']:.4f}  "
             f"{entry['seconds']:.1f} s{'  best' if best else ''}",
             highlight=False,
         )
 
 
-class Cases:
-    """How far a study of many cases is; use as a context manager."""
+class StudyProgress:
+    """A bar of the cases of a study; a context manager.
+
+    Args:
+      console: to draw on.
+      study: the name of the study.
+      shown: False draws nothing.
+    """
 
     def __init__(self, console: Console, study: str, shown: bool = True):
         columns = (
             "{task.completed}/{task.total} cases",
-            _CasesLeft(),
-            _cut("{task.fields[case]}", ratio=2),
+            _TimeLeftColumn(),
+            _text_column("{task.fields[case]}", ratio=2),
         )
-        self._bar = _bar(console, *columns, shown=shown)
-        self._task = self._bar.add_task(study, visible=False, case="", each=None, since=0.0)
+        self._bar = _make_bar(console, *columns, shown=shown)
+        self._task = self._bar.add_task(
+            study, visible=False, case="", seconds_per_case=None, since=0.0
+        )
 
-    def __enter__(self) -> "Cases":
+    def __enter__(self) -> "StudyProgress":
         self._bar.start()
         return self
 
     def __exit__(self, *exception) -> None:
         self._bar.stop()
 
-    def begin(self, case: str, waiting: int, found: Sequence[Record]) -> None:
-        """A case begins.
+    def begin(self, case: str, remaining: int, done: Sequence[Record]) -> None:
+        """Shows that a case begins.
 
         Args:
           case: its name.
-          waiting: how many are to be measured, this one included.
-          found: the records of those before it.
+          remaining: number of cases that are still to be measured, this one included.
+          done: the records of the cases before it.
         """
-        known = [
+        durations = [
             record.provenance["case_seconds"]
-            for record in found
+            for record in done
             if "case_seconds" in record.provenance
         ]
-        each = sum(known) / len(known) if known else None
-        total = len(found) + waiting
         self._bar.update(
             self._task,
-            completed=len(found),
-            total=total,
+            completed=len(done),
+            total=len(done) + remaining,
             visible=True,
             case=case,
-            each=each,
+            seconds_per_case=sum(durations) / len(durations) if durations else None,
             since=time.monotonic(),
             refresh=True,
         )
 
 
-def seconds_left(each: float, waiting: int, elapsed: float) -> float:
-    """That a case under way and those after it will take, if each takes so long; one that takes longer is as good as done.
+def seconds_left(seconds_per_case: float, remaining: int, elapsed: float) -> float:
+    """Estimates the time left for several cases, the first of which is running.
+
+    Args:
+      seconds_per_case: the expected time of a case. A running case that has taken longer is counted
+        as finished.
+      remaining: number of cases, the running one included.
+      elapsed: seconds since the running case began.
 
     >>> seconds_left(10.0, 3, elapsed=4.0), seconds_left(10.0, 3, elapsed=25.0)
     (26.0, 20.0)
     """
-    return each * (waiting - 1) + max(0.0, each - elapsed)
+    return seconds_per_case * (remaining - 1) + max(0.0, seconds_per_case - elapsed)
 
 
-class Together:
-    """Several `training.loop.Watcher`s as one."""
+class CombinedWatcher:
+    """A `training.loop.Watcher` that passes every event on to several watchers."""
 
     def __init__(self, *watchers: Watcher):
         self._watchers = watchers
@@ -135,19 +158,19 @@ class Together:
             watcher.on_epoch(entry, best)
 
 
-class _CasesLeft(rich.progress.ProgressColumn):
-    """The time left by what the cases before took, in this sitting or in one before, counted down while one runs."""
+class _TimeLeftColumn(rich.progress.ProgressColumn):
+    """The time left, from the mean time of the finished cases; counted down while a case runs."""
 
     def render(self, task: rich.progress.Task) -> Text:
-        if task.fields["each"] is None:
+        seconds_per_case = task.fields["seconds_per_case"]
+        if seconds_per_case is None:
             return Text("-:--:--", style="progress.remaining")
-        left = seconds_left(
-            task.fields["each"], int(task.remaining), time.monotonic() - task.fields["since"]
-        )
+        elapsed = time.monotonic() - task.fields["since"]
+        left = seconds_left(seconds_per_case, int(task.remaining), elapsed)
         return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
 
 
-def _bar(
+def _make_bar(
     console: Console, *columns: str | rich.progress.ProgressColumn, shown: bool = True
 ) -> rich.progress.Progress:
     return rich.progress.Progress(
@@ -157,14 +180,17 @@ def _bar(
         console=console,
         transient=True,
         expand=True,
-        refresh_per_second=PER_SECOND,
-        speed_estimate_period=LOOK_BACK,
+        refresh_per_second=REFRESHES_PER_SECOND,
+        speed_estimate_period=SPEED_WINDOW,
         disable=not (shown and console.is_interactive),
     )
 
 
-def _cut(text: str, ratio: int | None = None) -> rich.progress.TextColumn:
-    """A column that ends in … where there is no room for it; `ratio` is its share of the room that the others leave."""
+def _text_column(text: str, ratio: int | None = None) -> rich.progress.TextColumn:
+    """A column that is truncated with … if it does not fit.
+
+    `ratio` is its share of the width that the columns of fixed width leave.
+    """
     return rich.progress.TextColumn(
         text, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=ratio)
     )

@@ -21,7 +21,7 @@ from experiments import analysis, records, report
 from experiments.harness.execution import execute
 from experiments.harness.figures_of_merit import compute, reprice
 from experiments.harness.isolation import measure_isolated
-from experiments.harness.progress import Cases
+from experiments.harness.progress import StudyProgress
 from experiments.harness.study import Case, CaseResult, Context, Study
 from experiments.records import Record, provenance
 from jaxcnn.backend import Backend
@@ -58,7 +58,7 @@ def run_study(
     """
     pending, done, measured = list(cases), [], []
     several = len(cases) > 1 or study.next_cases is not None
-    with Cases(console, name, shown=several) as bar:
+    with StudyProgress(console, name, shown=several) as bar:
         while pending:
             case = pending.pop(0)
             bar.begin("-".join(case.parts), 1 + len(pending), measured)

@@ -1,50 +1,55 @@
-"""What TensorBoard draws of a training: scalars by step, an event file a sitting."""
+"""Writes TensorBoard scalars during training, one event file per session."""
 
 import contextlib
 import importlib.util
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import optax
 from etils import epath
 
 from experiments.config import RunConfig
+from experiments.harness.study import Context
 from experiments.records import prepare_folder
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
 
-if TYPE_CHECKING:  # studies log
-    from experiments.harness.study import Context
-
 
 def check(log_dir: str | None) -> None:
-    """Raises `InputError` where scalars cannot be written to that folder."""
+    """Checks, before anything is measured, that scalars can be written.
+
+    Args:
+      log_dir: value of the option; None if it was not given.
+
+    Raises:
+      InputError: tensorboardX is not installed, or the folder cannot be written.
+    """
     if log_dir is None:
         return
     if importlib.util.find_spec("tensorboardX") is None:
         raise InputError(
-            f"--log-dir={log_dir}: tensorboardX is not installed; pip install -e '.[tensorboard]' adds it"
+            f"--log-dir={log_dir}: tensorboardX is not installed; "
+            "pip install -e '.[tensorboard]' adds it"
         )
     prepare_folder(log_dir, "log-dir")
 
 
 @contextlib.contextmanager
-def logged(
+def log_scalars(
     config: RunConfig,
-    context: "Context",
+    context: Context,
     schedule: optax.ScalarOrSchedule,
     history: History,
     step: int,
-) -> Iterator[list["Scalars"]]:
-    """The watcher that logs a case, and where it does so on the console; none without --log-dir.
+) -> Iterator[list["ScalarWriter"]]:
+    """Opens the writer of a case and prints its folder; yields no writer without ``--log-dir``.
 
     Args:
       config: of the case.
       context: of the case.
-      schedule: the learning rate by the steps done in a stage, before the stage's factor.
-      history: the one that `training.fit` goes on with.
-      step: steps done in earlier sittings.
+      schedule: the learning rate by the number of steps in a stage, before the stage's factor.
+      history: the one that `training.fit` continues.
+      step: steps done in earlier sessions.
     """
     if config.log_dir is None:
         yield []
@@ -55,18 +60,27 @@ def logged(
         highlight=False,
         soft_wrap=True,
     )
-    scalars = Scalars(folder, config.batch_size, schedule, config.stages, history, step)
+    writer = ScalarWriter(folder, config.batch_size, schedule, config.stages, history, step)
     try:
-        yield [scalars]
+        yield [writer]
     finally:
-        scalars.close()
+        writer.close()
 
 
-class Scalars:
-    """A `training.loop.Watcher` that writes the loss, the rates and the epochs' means as they come.
+class ScalarWriter:
+    """A `training.loop.Watcher` that writes loss, speed, learning rate and the means of each epoch.
 
-    A sitting's file begins by declaring void what an earlier one wrote beyond the checkpoint from which this one goes on;
-    what it writes is on the disk before the next checkpoint is. So no step is there twice, and none is lost.
+    An event file begins by discarding what an earlier session wrote after the checkpoint from which
+    this session continues. Every event is flushed to disk before the next checkpoint. So no step is
+    repeated and none is missing.
+
+    Args:
+      folder: of the case; created if it does not exist.
+      batch_size: images per step.
+      schedule: the learning rate by the number of steps in a stage, before the stage's factor.
+      stages: learning-rate factor of each stage.
+      history: the one that `training.fit` continues.
+      step: steps done in earlier sessions.
 
     Attributes:
       folder: of the case.
@@ -85,40 +99,29 @@ class Scalars:
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self.folder = folder
-        self._batch_size, self._schedule, self._stages, self._history = (
-            batch_size,
-            schedule,
-            stages,
-            history,
-        )
+        self._batch_size = batch_size
+        self._schedule = schedule
+        self._stages = stages
+        self._history = history
         folder.mkdir(parents=True, exist_ok=True)
-        logged_before = any(folder.glob("events.*"))
+        has_earlier_file = any(folder.glob("events.*"))
         self._file = EventsWriter(str(folder / "events"), f".{history.sessions}")
-        self._file.write_event(
-            Event(
-                step=step + 1,
-                wall_time=time.time(),
-                session_log=SessionLog(status=SessionLog.START),
-            )
-        )
-        if not logged_before:
+        start = SessionLog(status=SessionLog.START)  # TensorBoard drops events from this step on
+        self._file.write_event(Event(step=step + 1, wall_time=time.time(), session_log=start))
+        if not has_earlier_file:
             for entry in history.epochs:
                 self.on_epoch(entry, False)
 
     def on_dispatch(self, step: int, loss: float, steps: int, seconds: float) -> None:
-        rate = (
-            self._schedule(step - 1 - self._history.stage_step)
-            if callable(self._schedule)
-            else self._schedule
-        )
-        self._write(
-            step,
-            {
-                "step/loss": loss,
-                "step/images_per_second": steps * self._batch_size / seconds,
-                "step/learning_rate": float(rate) * self._stages[self._history.stage],
-            },
-        )
+        rate = self._schedule
+        if callable(rate):
+            rate = rate(step - 1 - self._history.stage_step)
+        scalars = {
+            "step/loss": loss,
+            "step/images_per_second": steps * self._batch_size / seconds,
+            "step/learning_rate": float(rate) * self._stages[self._history.stage],
+        }
+        self._write(step, scalars)
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
         means = {
@@ -131,12 +134,12 @@ class Scalars:
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, step: int, values: dict[str, float]) -> None:
+    def _write(self, step: int, scalars: dict[str, float]) -> None:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
         summary = Summary(
-            value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+            value=[Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
         )
         self._file.write_event(Event(step=step, wall_time=time.time(), summary=summary))
         self._file.flush()

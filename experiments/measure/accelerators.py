@@ -1,5 +1,6 @@
-"""Who says how busy, full, warm and hungry the accelerators are that JAX uses: NVIDIA's GPUs and Google's TPUs."""
+"""Sources of readings of the accelerators, NVIDIA GPUs and TPUs; and all sources of a machine."""
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -8,10 +9,21 @@ from typing import Any
 
 import jax
 
-from experiments.measure.sources import Counter, Found, Quantity, Source, reason
+from experiments.measure.sources import (
+    DetectedSources,
+    EnergyCounter,
+    Quantity,
+    Source,
+    host_sources,
+    one_line,
+    rapl,
+)
 
-# By NVIDIA's management library, each in the unit of its series. Power is a mean over a second from Ampere on (not of
-# A100); memory has in it what JAX set aside in advance; utilisation is the share of time in which any kernel ran.
+_ENERGY = Quantity("energy", "J")
+
+# Queries of NVIDIA's management library, in the unit of the series. Power is a mean over one second
+# from Ampere on (except for the A100); memory includes what JAX preallocates; utilisation is the
+# share of time in which any kernel ran.
 _NVIDIA: dict[Quantity, Callable[[ModuleType, Any], float]] = {
     Quantity("utilisation", "%"): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     Quantity("memory", "B"): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
@@ -19,84 +31,88 @@ _NVIDIA: dict[Quantity, Callable[[ModuleType, Any], float]] = {
     Quantity("temperature", "°C"): lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(
         gpu, nvml.NVML_TEMPERATURE_GPU
     ),
-    Quantity("energy", "J"): lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
+    _ENERGY: lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
 }
 
 
-def nvidia(devices: Sequence[jax.Device]) -> Found:
-    """The GPUs that JAX uses here, by NVML (package ``nvidia-ml-py``); the meters are all of them, heard or not.
+def nvidia(devices: Sequence[jax.Device]) -> DetectedSources:
+    """The GPUs that JAX uses on this machine, through NVML (package ``nvidia-ml-py``).
 
-    JAX counts the GPUs that it may see: `CUDA_VISIBLE_DEVICES`, in its order, by index or UUID. NVML sees all, in the order of
-    the bus. Two unlike GPUs may stand in another order in CUDA; there the names differ, and nothing is read.
+    JAX numbers the GPUs that `CUDA_VISIBLE_DEVICES` lists by index or UUID, in that order. NVML
+    sees all GPUs, in the order of the PCI bus. GPUs of different models can have another order in
+    CUDA; then the names differ, and that GPU is not read.
+
+    Args:
+      devices: the GPUs of this process.
+
+    Returns:
+      The sources; `meters` has every device, whether it responded or not.
     """
     meters = tuple(f"gpu{device.local_hardware_id}" for device in devices)
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except Exception as error:  # no package, no driver, or not NVIDIA's
-        return Found((), meters, (f"NVML: absent ({reason(error)})",))
+        return DetectedSources((), meters, (f"NVML: not available ({one_line(error)})",))
     sources, problems = [], []
     for meter, device in zip(meters, devices, strict=True):
         try:
             sources.append(_gpu(nvml, meter, _handle(nvml, device)))
         except (nvml.NVMLError, LookupError) as error:
-            problems.append(f"NVML: nothing of {meter} ({reason(error)})")
-    nvml.nvmlShutdown()  # each source holds on to it by itself
-    return Found(tuple(sources), meters, tuple(problems))
+            problems.append(f"NVML: no readings of {meter} ({one_line(error)})")
+    nvml.nvmlShutdown()  # each source has its own reference
+    return DetectedSources(tuple(sources), meters, tuple(problems))
 
 
 def _handle(nvml: ModuleType, device: jax.Device) -> Any:
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    entry = (
-        str(device.local_hardware_id)
-        if listed is None
-        else listed.split(",")[device.local_hardware_id].strip()
-    )
-    handle = (
-        nvml.nvmlDeviceGetHandleByIndex(int(entry)) if entry.isdigit() else _by_uuid(nvml, entry)
-    )
+    index, visible = device.local_hardware_id, os.environ.get("CUDA_VISIBLE_DEVICES")
+    entry = str(index) if visible is None else visible.split(",")[index].strip()
+    if entry.isdigit():
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(entry))
+    else:
+        handle = _handle_by_uuid(nvml, entry)
     name = _text(nvml.nvmlDeviceGetName(handle))
     if name.removeprefix("NVIDIA ") != device.device_kind.removeprefix("NVIDIA "):
         raise LookupError(
-            f"{name!r} to NVML, {device.device_kind!r} to JAX; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            f"NVML calls it {name!r}, JAX {device.device_kind!r}; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
         )
     return handle
 
 
-def _by_uuid(nvml: ModuleType, entry: str) -> Any:
-    """By the beginning of a GPU's UUID, as CUDA allows it, or by the whole of that of a GPU's part (``MIG-…``)."""
+def _handle_by_uuid(nvml: ModuleType, entry: str) -> Any:
+    """By a prefix of the UUID, as CUDA allows, or by the UUID of a MIG instance (``MIG-…``)."""
     if entry.startswith("MIG-"):
         return nvml.nvmlDeviceGetHandleByUUID(entry)
     for index in range(nvml.nvmlDeviceGetCount() if entry.startswith("GPU-") else 0):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         if _text(nvml.nvmlDeviceGetUUID(handle)).startswith(entry):
             return handle
-    raise LookupError(f"no GPU {entry!r}, which CUDA_VISIBLE_DEVICES names")
+    raise LookupError(f"CUDA_VISIBLE_DEVICES names the GPU {entry!r}, which NVML does not list")
 
 
 def _gpu(nvml: ModuleType, meter: str, handle: Any) -> Source:
-    def ask() -> Iterator[tuple[Quantity, float]]:
-        for quantity, question in _NVIDIA.items():
+    def supported() -> Iterator[tuple[Quantity, float]]:
+        for quantity, query in _NVIDIA.items():
             try:
-                yield quantity, question(nvml, handle)
-            except nvml.NVMLError:  # this GPU, or this part of one, has no such counter
+                yield quantity, query(nvml, handle)
+            except nvml.NVMLError:  # this GPU, or this MIG instance, has no such counter
                 continue
 
     nvml.nvmlInit()
-    answers = dict(ask())
-    energy = Quantity("energy", "J")
-    count = Counter(answers.get(energy, 0.0))
+    first = dict(supported())
+    energy = EnergyCounter(first.get(_ENERGY, 0.0))
 
     def read(_: float) -> dict[Quantity, float]:
-        found = {quantity: _NVIDIA[quantity](nvml, handle) for quantity in answers}
-        if energy in found:
-            found[energy] = count(found[energy])
-        return {Quantity(f"{meter}_{name}", unit): value for (name, unit), value in found.items()}
+        values = {quantity: _NVIDIA[quantity](nvml, handle) for quantity in first}
+        if _ENERGY in values:
+            values[_ENERGY] = energy.update(values[_ENERGY])
+        return {Quantity(f"{meter}_{name}", unit): value for (name, unit), value in values.items()}
 
     return Source(f"NVML {meter}", read, nvml.nvmlShutdown)
 
 
-# cloud.google.com/tpu/docs/tpu-monitoring-library: means over 5 s, TensorCore over 1 s; libtpu offers neither power nor energy.
+# cloud.google.com/tpu/docs/tpu-monitoring-library: means over 5 s, of the TensorCore over 1 s;
+# libtpu reports neither power nor energy.
 _TPU = {
     "duty_cycle_pct": Quantity("utilisation", "%"),
     "tensorcore_util": Quantity("tensorcore", "%"),
@@ -104,25 +120,41 @@ _TPU = {
 }
 
 
-def tpu() -> Found:
-    """The TPU chips of this machine, by libtpu."""
+def tpu() -> DetectedSources:
+    """The TPU chips of this machine, through libtpu."""
     try:
         monitoring = importlib.import_module("libtpu.sdk").tpumonitoring
         names = [name for name in monitoring.list_supported_metrics() if name in _TPU]
-    except Exception as error:  # an older libtpu, or another's
-        return Found((), problems=(f"libtpu: absent ({reason(error)})",))
+    except Exception as error:  # an older libtpu, or another package of that name
+        return DetectedSources((), problems=(f"libtpu: not available ({one_line(error)})",))
 
     def read(_: float) -> dict[Quantity, float]:
+        # a metric has one string per chip, and none before the first program has run
         return {
             Quantity(f"tpu{index}_{_TPU[name].name}", _TPU[name].unit): float(value)
             for name in names
-            for index, value in enumerate(
-                monitoring.get_metric(name).data()
-            )  # a text for each chip; none before the first run
+            for index, value in enumerate(monitoring.get_metric(name).data())
         }
 
-    return Found((Source("libtpu", read),))
+    return DetectedSources((Source("libtpu", read),))
 
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
+
+
+def detect_sources(devices: Sequence[jax.Device]) -> DetectedSources:
+    """The sources of this machine, and of those of the devices that belong to this process."""
+    packages = rapl()
+    platform = devices[0].platform if devices else "cpu"
+    if platform == "gpu":
+        process = jax.process_index()
+        own = [device for device in devices if device.process_index == process]
+        detected = nvidia(own)
+    elif platform == "tpu":
+        detected = tpu()
+    else:
+        detected = DetectedSources((), packages.meters)
+    return dataclasses.replace(
+        detected, sources=(*host_sources(), *packages.sources, *detected.sources)
+    )

@@ -1,29 +1,35 @@
-"""How the C library hands out this process's memory; no JAX, because it has to be said before the first thread starts."""
+"""Settings of the C library's memory allocator.
+
+Does not import JAX, because they must be made before the first thread starts.
+"""
 
 import ctypes
 
-# What the GNU library's `mallopt` takes, by its header's names, and the values: from one arena, not from the system for each large array,
-# and none given back.
+# Parameters of the GNU library's `mallopt` by the names in its header, and their values: one arena,
+# no separate mapping for a large array, and no memory returned to the system.
 SETTINGS = {"M_ARENA_MAX": (-8, 1), "M_MMAP_MAX": (-4, 0), "M_TRIM_THRESHOLD": (-1, -1)}
 
-_kept = False
+_keeps_freed_memory = False
 
 
-def kept() -> bool:
-    """Whether this process keeps what is freed, for the record."""
-    return _kept
+def keeps_freed_memory() -> bool:
+    """Whether `keep_freed_memory` took effect in this process, for the record."""
+    return _keeps_freed_memory
 
 
 def keep_freed_memory() -> None:
-    """Keeps what is freed for the next allocation, in the whole process: for a command line's `main`, not for a library.
+    """Keeps freed memory for the next allocation instead of returning it to the system.
 
-    XLA:CPU asks for a program's temporary arrays anew in each call. Large ones come from the system, page by page at their first
-    touch, and go back: for `cifar_tutorial`, 24,000 page faults a step and 16 % of its time.
+    It affects the whole process, so it is for the `main` of a command, not for a library.
+
+    XLA:CPU allocates a program's temporary arrays anew in each call. Large ones come from the
+    system, page by page at their first access, and are returned to it: for `cifar_tutorial`, that
+    is 24,000 page faults per step and 16 % of its time.
     """
-    global _kept
+    global _keeps_freed_memory
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library
         return
-    answers = [mallopt(number, value) for number, value in SETTINGS.values()]
-    _kept = all(answers)
+    succeeded = [mallopt(parameter, value) for parameter, value in SETTINGS.values()]
+    _keeps_freed_memory = all(succeeded)

@@ -1,4 +1,4 @@
-"""What the devices of a compiled program tell each other, by its text, and how long that takes at least."""
+"""Collective operations in the text of a compiled program, and lower bounds on their time."""
 
 import math
 import re
@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
-_LINE = re.compile(rf"= (?P<results>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
-_SHAPE = re.compile(r"\b(?P<type>pred|[a-z]+\d+[a-z0-9]*)\[(?P<sides>[\d,]*)\]")
-_WITH_OPERANDS = (
-    "all-gather",
-    "collective-permute",
-)  # what begins them gives their operands beside their results
-_CONTEXT = ("u32", "")  # of an operation in flight
+_OPERATION = re.compile(rf"= (?P<results>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
+_SHAPE = re.compile(r"\b(?P<dtype>pred|[a-z]+\d+[a-z0-9]*)\[(?P<sizes>[\d,]*)\]")
+# The start of these asynchronous operations returns its operands in addition to its results.
+_WITH_OPERANDS = ("all-gather", "collective-permute")
+_CONTEXT = ("u32", "")  # the shape of the context of an asynchronous operation
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class Collective:
 
     Attributes:
       kind: ``all-reduce`` and so on.
-      count: operations, in a loop's body once.
+      count: the number of operations; those in the body of a loop count once.
       bytes: of their results on one device.
     """
 
@@ -31,38 +29,39 @@ class Collective:
 
 
 def collectives(program: str) -> tuple[Collective, ...]:
-    """Those of a compiled program's text, by kind.
+    """The collective operations in the text of a compiled program, by kind.
 
     >>> collectives("%sum = (f32[5,2]{1,0}, bf16[3]) all-reduce(%a, %b), to_apply=%add")
     (Collective(kind='all-reduce', count=1, bytes=46),)
     """
-    found: dict[str, list[int]] = {}
-    for match in _LINE.finditer(program):
-        shapes = [shape.groups() for shape in _SHAPE.finditer(match["results"])]
-        if match["start"] and match["kind"] in _WITH_OPERANDS:
+    sizes: dict[str, list[int]] = {}
+    for operation in _OPERATION.finditer(program):
+        shapes = [shape.groups() for shape in _SHAPE.finditer(operation["results"])]
+        if operation["start"] and operation["kind"] in _WITH_OPERANDS:
             shapes = [shape for shape in shapes if shape != _CONTEXT]
             shapes = shapes[len(shapes) // 2 :]
-        sizes = [_size(*shape) for shape in shapes]
-        found.setdefault(match["kind"], []).append(sum(sizes))
-    return tuple(Collective(kind, len(sizes), sum(sizes)) for kind, sizes in sorted(found.items()))
+        size = sum(_bytes(dtype, shape) for dtype, shape in shapes)
+        sizes.setdefault(operation["kind"], []).append(size)
+    return tuple(Collective(kind, len(sizes[kind]), sum(sizes[kind])) for kind in sorted(sizes))
 
 
-def _size(kind: str, sides: str) -> int:
-    bits = re.search(r"\d+", kind)
-    return (
-        math.prod(int(side) for side in sides.split(",") if side)
-        * (int(bits[0]) if bits else 8)
-        // 8
-    )
+def _bytes(dtype: str, shape: str) -> int:
+    digits = re.search(r"\d+", dtype)
+    bits = int(digits[0]) if digits else 8
+    return math.prod(int(size) for size in shape.split(",") if size) * bits // 8
 
 
-def sent(found: Iterable[Collective], devices: int) -> float:
-    """Bytes that one of so many devices must send at least, whatever the algorithm.
+def bytes_sent(operations: Iterable[Collective], devices: int) -> float:
+    """Lower bound on the bytes that each device sends, whatever the algorithm.
 
-    A sum over n devices is a reduce-scatter and an all-gather, each of which moves all but the device's own n-th part
-    (Thakur, Rabenseifner and Gropp 2005, §4).
+    A sum over n devices is a reduce-scatter followed by an all-gather, each of which moves all but
+    the device's own n-th part (Thakur, Rabenseifner and Gropp 2005, §4).
 
-    >>> sent([Collective("all-reduce", 1, 4000)], 4)
+    Args:
+      operations: as `collectives` returns them.
+      devices: the number of devices.
+
+    >>> bytes_sent([Collective("all-reduce", 1, 4000)], 4)
     6000.0
     """
     share = (devices - 1) / devices
@@ -73,15 +72,18 @@ def sent(found: Iterable[Collective], devices: int) -> float:
         "reduce-scatter": devices - 1,
         "collective-permute": 1,
     }
-    return float(sum(factors[each.kind] * each.bytes for each in found))
+    return float(sum(factors[operation.kind] * operation.bytes for operation in operations))
 
 
 def efficiency(compute: float, communication: float) -> tuple[float, float]:
-    """The most that several devices can make of their number: if nothing is hidden behind computing, and if all is.
+    """Upper bounds on the parallel efficiency of several devices.
 
     Args:
-      compute: seconds that a step computes at least.
-      communication: seconds that it communicates at least.
+      compute: lower bound on the seconds that a step computes.
+      communication: lower bound on the seconds that it communicates.
+
+    Returns:
+      The bound if communication does not overlap with computation at all, and if it overlaps fully.
 
     >>> efficiency(0.003, 0.001)
     (0.75, 1.0)
@@ -90,9 +92,9 @@ def efficiency(compute: float, communication: float) -> tuple[float, float]:
 
 
 def bytes_all_reduced(program: str) -> int:
-    """Bytes that one step sums over devices (all-reduce), by the text of the compiled program.
+    """Bytes that a step sums over devices (all-reduce), by the text of its compiled program.
 
     >>> bytes_all_reduced("%sum = (f32[5,2]{1,0}, f32[]) all-reduce(%a, %b), to_apply=%add")
     44
     """
-    return sum(each.bytes for each in collectives(program) if each.kind == "all-reduce")
+    return sum(item.bytes for item in collectives(program) if item.kind == "all-reduce")

@@ -1,4 +1,4 @@
-"""What the compiler says of its own program: FLOPs and bytes, where it says anything."""
+"""The compiler's own count of a program's FLOPs and bytes, where it provides one."""
 
 import math
 from collections.abc import Mapping
@@ -12,11 +12,13 @@ from jaxcnn.ops import native
 
 @dataclass(frozen=True)
 class CompilerCounts:
-    """The compiler's figures for one call on one device.
+    """The compiler's counts for one call on one device.
 
     Attributes:
-      flops: element by element arithmetic included, padding not; None where it gives none, or calls a library that it cannot see into.
-      bytes: read and written by each of its operations, so what stays in a cache counts too; None where it gives none.
+      flops: includes elementwise arithmetic, excludes padding; None if unknown, or if the program
+        calls a library that the compiler cannot count.
+      bytes: read and written by each of its operations, so that data in a cache counts too; None if
+        unknown.
     """
 
     flops: float | None
@@ -26,10 +28,11 @@ class CompilerCounts:
 def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
     """The compiler's own count of a program.
 
-    Its shape and its truth vary: a dict, a list of one, None or an error where a platform has none, -1 for an unknown
-    number (jax issues #16008, #20184, #22249). Seen of XLA:CPU with jax 0.10 and 0.12: products are counted in full,
-    also in the library that `jaxcnn.parallel.options` gives them to; a convolution without its padding; the body of a
-    loop once, whatever its length; an addition or a maximum as one FLOP, an exponential apart.
+    Its form and its accuracy vary: a dict, a list of one dict, None or an error where a platform
+    has none, -1 for an unknown number (jax issues #16008, #20184, #22249). Observed for XLA:CPU
+    with jax 0.10 and 0.12: products are counted in full, also in the library that
+    `jaxcnn.parallel.options` assigns them to; a convolution without its padding; the body of a loop
+    once, whatever its length; an addition or a maximum as one FLOP, an exponential separately.
 
     Args:
       executable: from ``jax.jit(f).lower(*args).compile()``.
@@ -38,24 +41,28 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
     >>> compiler_counts(jax.jit(lambda a: a @ a).lower(square).compile()).flops
     1024.0
     """
+    analysis = _cost_analysis(executable)
+    if isinstance(analysis, list | tuple):  # one entry per device, all of the same program
+        analysis = analysis[0] if analysis else None
+    counts = analysis if isinstance(analysis, Mapping) else {}
+    flops = _count_or_none(counts.get("flops"))
+    if native.CALL_PREFIX in (executable.as_text() or ""):
+        flops = None
+    return CompilerCounts(flops, _count_or_none(counts.get("bytes accessed")))
+
+
+def _cost_analysis(executable: jax.stages.Compiled) -> Any:
     try:
-        found = executable.cost_analysis()
+        return executable.cost_analysis()
     except NotImplementedError:
-        found = None
+        return None
     except jax.errors.JaxRuntimeError as error:
         if "UNIMPLEMENTED" not in str(error):
             raise
-        found = None
-    if isinstance(found, list | tuple):  # an entry a device, all of the one program
-        found = found[0] if found else None
-    counts = found if isinstance(found, Mapping) else {}
-    whole = native.CALLS not in (executable.as_text() or "")
-    return CompilerCounts(
-        _known(counts.get("flops")) if whole else None, _known(counts.get("bytes accessed"))
-    )
+        return None
 
 
-def _known(value: Any) -> float | None:
-    """A count, or None for what stands in for an unknown one: nothing, -1, NaN."""
-    number = isinstance(value, int | float) and math.isfinite(value) and value >= 0
-    return float(value) if number else None
+def _count_or_none(value: Any) -> float | None:
+    """A count; None for the values that mean unknown: a missing one, -1, NaN."""
+    is_count = isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    return float(value) if is_count else None

@@ -1,4 +1,4 @@
-"""A network layer by layer: shapes, parameters and FLOPs, found by tracing, without computing anything."""
+"""A network layer by layer: shapes, parameters and FLOPs, by tracing alone."""
 
 import functools
 import math
@@ -21,8 +21,16 @@ from jaxcnn.models.layers import (
 )
 
 LAYERS = (
-    nnx.Conv, nnx.Linear, nnx.BatchNorm, Dropout, MaxPool, AvgPool, GlobalAvgPool, LocalResponseNorm, lenet.RBF
-)  # fmt: skip
+    nnx.Conv,
+    nnx.Linear,
+    nnx.BatchNorm,
+    Dropout,
+    MaxPool,
+    AvgPool,
+    GlobalAvgPool,
+    LocalResponseNorm,
+    lenet.RBF,
+)
 
 
 @dataclass(frozen=True)
@@ -31,12 +39,13 @@ class LayerRow:
 
     Attributes:
       name: its path in the network.
-      kind: what it is, in a few words.
-      output_shape: of one image.
-      trainable, non_trainable: numbers it holds.
+      kind: a short description.
+      output_shape: for one image.
+      trainable, non_trainable: the number of its parameters and of its other numbers.
       flops: of its forward pass for one image.
-      gradients: how many gradients training takes of it: of its parameters where they are trained, and of its inputs where
-        they hang on trained parameters of layers before it. Each costs what the forward pass does.
+      gradients: the number of its gradients in training, 0 to 2: with respect to its parameters if
+        they are trained, and to its inputs if they depend on trained parameters of earlier layers.
+        Each costs as much as the forward pass.
     """
 
     name: str
@@ -51,12 +60,12 @@ class LayerRow:
 def layer_rows(
     model: nnx.Module, input_shape: tuple[int, int, int], trainable: tuple[str, ...] = ()
 ) -> list[LayerRow]:
-    """The layers of a network in the order in which they are called, as in training.
+    """The layers of a network in training, in the order in which they are called.
 
     Args:
-      model: its numbers may be abstract (`nnx.eval_shape`).
+      model: its parameters may be abstract (`nnx.eval_shape`).
       input_shape: height, width, channels.
-      trainable: names of the layers that are trained, where not all are, as of `jaxcnn.training.create`.
+      trainable: names of the trained layers, as for `jaxcnn.training.create`; empty for all.
     """
     graphdef, params, rest = nnx.split(
         model, nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable), ...
@@ -64,15 +73,14 @@ def layer_rows(
     rows: list[LayerRow] = []
 
     def forward(params: Any, rest: Any, image: jax.Array) -> Any:
-        copy = _in_training(nnx.merge(graphdef, params, rest, copy=True), trainable)
-        return _recorded(copy, trainable, rows)(image)
+        copy = _set_training_mode(nnx.merge(graphdef, params, rest, copy=True), trainable)
+        return _with_recorders(copy, trainable, rows)(image)
 
-    def differentiated(params: Any, rest: Any, image: jax.Array) -> Any:
+    def differentiate(params: Any, rest: Any, image: jax.Array) -> Any:
         return jax.vjp(lambda params: forward(params, rest, image), params)[0]
 
-    jax.eval_shape(
-        differentiated, params, rest, jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
-    )
+    image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    jax.eval_shape(differentiate, params, rest, image)
     return rows
 
 
@@ -82,85 +90,89 @@ def training_step_flops(
     batch: int,
     trainable: tuple[str, ...] = (),
 ) -> int:
-    """FLOPs of one training step, by arithmetic from the table of layers: the closed form beside `model_flops`.
+    """FLOPs of one training step, computed from the table of layers.
 
-    Forward, gradient of the kernel and gradient of the inputs cost the same, so a step is three forward passes, less
-    the gradient of the inputs of the layers that read the images (or what only frozen layers made of them), less that
-    of the kernels of frozen layers. Loss, penalty and optimiser have no products.
+    This is the closed form that `model_flops` of the real step must equal. Forward pass, gradient
+    of the kernel and gradient of the inputs cost the same, so a step is three forward passes, minus
+    the gradient of the inputs of layers that read the images (or outputs of frozen layers only),
+    minus the gradient of the kernels of frozen layers. Loss, penalty and optimizer have no
+    products.
 
     Args:
-      model, input_shape, trainable: as of `layer_rows`.
-      batch: images a step.
+      model, input_shape, trainable: as for `layer_rows`.
+      batch: images in a step.
 
     >>> from jaxcnn import models
     >>> step = training_step_flops(models.build("logistic"), (28, 28, 1), 32)
-    >>> step // (32 * models.spec("logistic").flops)  # a single layer, which reads the images: forward and kernel
+    >>> # a single layer, which reads the images: the forward pass and the gradient of its kernel
+    >>> step // (32 * models.spec("logistic").flops)
     2
     """
-    return batch * sum(
-        row.flops * (1 + row.gradients) for row in layer_rows(model, input_shape, trainable)
-    )
+    rows = layer_rows(model, input_shape, trainable)
+    return batch * sum(row.flops * (1 + row.gradients) for row in rows)
 
 
-def _in_training(model: nnx.Module, trainable: tuple[str, ...]) -> nnx.Module:
-    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`; batch norm too, shapes and costs being the same."""
+def _set_training_mode(model: nnx.Module, trainable: tuple[str, ...]) -> nnx.Module:
+    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`.
+
+    Batch norm does too: its shapes and costs are the same.
+    """
     if trainable:
         model.eval()
         for name in trainable:
             getattr(model, name).train()
-    # to write its statistics, NNX asks for their sharding, which takes JAX a walk through all that was traced so far
+    # To write its statistics, NNX looks up their sharding, for which JAX walks through everything
+    # that was traced before.
     model.set_attributes(nnx.BatchNorm, use_running_average=True, raise_if_not_found=False)
     return model
 
 
 class _Recorder(nnx.Module):
-    """A layer that notes its calls, as they are differentiated."""
+    """Wraps a layer and records a `LayerRow` for each of its calls."""
 
     def __init__(self, name: str, layer: Any, is_trained: bool, rows: list[LayerRow]):
         self.layer = layer
-        self.note = lambda *call: rows.append(_row(name, layer, is_trained, *call))
+        self.record = lambda *call: rows.append(_row(name, layer, is_trained, *call))
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        inputs, differentiated = _traced_back(inputs)
+        inputs, differentiated = _is_differentiated(inputs)
         outputs = self.layer(inputs)
-        self.note(differentiated, inputs, outputs)
+        self.record(differentiated, inputs, outputs)
         return outputs
 
 
-def _traced_back(inputs: jax.Array) -> tuple[jax.Array, bool]:
-    """The inputs, and whether they hang on what is differentiated."""
-    found = []
+def _is_differentiated(inputs: jax.Array) -> tuple[jax.Array, bool]:
+    """The inputs, and whether they depend on what is being differentiated."""
+    perturbed = []
 
     @jax.custom_vjp
-    def same(inputs: jax.Array) -> jax.Array:
+    def identity(inputs: jax.Array) -> jax.Array:
         return inputs
 
     def forward(inputs: Any) -> tuple[jax.Array, None]:
-        found.append(inputs.perturbed)
+        perturbed.append(inputs.perturbed)
         return inputs.value, None
 
-    same.defvjp(forward, lambda _, cotangent: (cotangent,), symbolic_zeros=True)
-    return same(inputs), any(found)
+    identity.defvjp(forward, lambda _, cotangent: (cotangent,), symbolic_zeros=True)
+    return identity(inputs), any(perturbed)
 
 
-def _recorded(model: nnx.Module, trainable: tuple[str, ...], rows: list[LayerRow]) -> nnx.Module:
-    """The model, a recorder around each of its layers."""
+def _with_recorders(
+    model: nnx.Module, trainable: tuple[str, ...], rows: list[LayerRow]
+) -> nnx.Module:
+    """The model, each of its layers wrapped in a recorder."""
     for path, module in list(nnx.iter_modules(model)):
         if isinstance(module, LAYERS):
             continue
-        held = (
-            list(enumerate(module)) if isinstance(module, nnx.List) else list(vars(module).items())
-        )
-        for key, value in held:
-            if isinstance(value, LAYERS):
+        if isinstance(module, nnx.List):
+            members, put = list(enumerate(module)), module.__setitem__
+        else:
+            members, put = list(vars(module).items()), functools.partial(setattr, module)
+        for key, layer in members:
+            if isinstance(layer, LAYERS):
                 name = ".".join(str(part) for part in (*path, key) if part != "layers")
-                put = (
-                    module.__setitem__
-                    if isinstance(module, nnx.List)
-                    else functools.partial(setattr, module)
-                )
                 is_trained = not trainable or (*path, key)[0] in trainable
-                put(key, nnx.data(_Recorder(name, value, is_trained, rows)))
+                put(key, nnx.data(_Recorder(name, layer, is_trained, rows)))
     return model
 
 
@@ -173,20 +185,28 @@ def _row(
     outputs: jax.Array,
 ) -> LayerRow:
     state = nnx.state(layer) if isinstance(layer, nnx.Module) else {}
-    trainable, other = (
-        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(nnx.filter_state(state, kind)))
-        if state
-        else 0
-        for kind in (nnx.Param, nnx.Not(nnx.Any(nnx.Param, nnx.RngState)))
+    trainable = _size(state, nnx.Param)
+    has_products = isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF)
+    return LayerRow(
+        name=name,
+        kind=_kind(layer),
+        output_shape=outputs.shape[1:],
+        trainable=trainable,
+        non_trainable=_size(state, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))),
+        flops=model_flops(layer, inputs) if has_products else 0,
+        gradients=(is_trained and trainable > 0) + differentiated,
     )
-    flops = (
-        model_flops(layer, inputs) if isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF) else 0
-    )
-    gradients = (is_trained and trainable > 0) + differentiated
-    return LayerRow(name, _kind(layer), outputs.shape[1:], trainable, other, flops, gradients)
+
+
+def _size(state: Any, variables: Any) -> int:
+    if not state:
+        return 0
+    leaves = jax.tree.leaves(nnx.filter_state(state, variables))
+    return sum(math.prod(leaf.shape) for leaf in leaves)
 
 
 def _kind(layer: Any) -> str:
+    """A short description of a layer."""
     if isinstance(layer, nnx.Conv):
         sides = "×".join(map(str, layer.kernel_size))
         strides = layer.strides if isinstance(layer.strides, int) else layer.strides[0]

@@ -1,71 +1,99 @@
-"""How much memory there is for a process of the host, how much it holds, and a limit that it cannot pass."""
+"""Memory of processes and devices: how much is free, how much is used, and how to limit it."""
 
 import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import psutil
 
 from experiments.measure.memory import memory_stats
 
-LEAST = (
-    256 * 2**20
-)  # bytes that compiling a small network takes, beside what is loaded; without them the compiler crashes
-# A control group's limit, what it holds, and what of that is a cache that gives way, in the second and the first version.
-_GROUPS = {
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+# Bytes that compiling a small network takes in addition to what is loaded; with less, the compiler
+# crashes.
+MIN_COMPILE_MEMORY = 256 * 2**20
+
+
+class _GroupFiles(NamedTuple):
+    """Names of the files of a control group, and of the statistic of its reclaimable cache."""
+
+    limit: str
+    usage: str
+    cache: str
+
+
+# By the name of the controller: version 2 of control groups, which has none, and version 1.
+_GROUP_FILES = {
+    "": _GroupFiles("memory.max", "memory.current", "inactive_file"),
+    "memory": _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that a new process may take without another being killed: of the machine, or of its container where that has less."""
-    return min([psutil.virtual_memory().available, *_left_in_groups(root)])
+    """Bytes that a new process may use without another one being killed.
+
+    Of the machine, or of its container if that has less left.
+
+    Args:
+      root: of the file systems ``proc`` and ``sys``.
+    """
+    return min([psutil.virtual_memory().available, *_free_in_groups(root)])
 
 
-def _left_in_groups(root: Path) -> Iterator[int]:
+def _free_in_groups(root: Path) -> Iterator[int]:
+    """Free bytes of each control group with a limit that this process belongs to."""
     with contextlib.suppress(OSError):  # not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            kind = "memory" if "memory" in controllers.split(",") else controllers
-            if kind in _GROUPS:
-                top = root / "sys/fs/cgroup" / kind
-                group = top / path.strip("/")
-                yield from (
-                    left
-                    for each in (group, *group.parents)
-                    if each.is_relative_to(top)
-                    for left in _left(each, kind)
-                )
+            controller = "memory" if "memory" in controllers.split(",") else controllers
+            if controller not in _GROUP_FILES:
+                continue
+            top = root / "sys/fs/cgroup" / controller
+            leaf = top / path.strip("/")
+            for group in (leaf, *leaf.parents):
+                if group.is_relative_to(top):
+                    yield from _free_in_group(group, _GROUP_FILES[controller])
 
 
-def _left(group: Path, kind: str) -> list[int]:
-    """What is left of a control group's memory, where it has a limit."""
-    limit, held, cache = _GROUPS[kind]
+def _free_in_group(group: Path, files: _GroupFiles) -> list[int]:
+    """The free bytes of a control group; empty if it has no limit."""
     try:
-        most = int((group / limit).read_text())
-        stat = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
-        return [max(0, most - int((group / held).read_text()) + (int(stat[1]) if stat else 0))]
+        limit = int((group / files.limit).read_text())
+        stat = (group / "memory.stat").read_text()
+        cache = re.search(rf"^{files.cache} (\d+)$", stat, re.MULTILINE)
+        usage = int((group / files.usage).read_text()) - (int(cache[1]) if cache else 0)
     except (OSError, ValueError):  # no such file, or "max"
         return []
+    return [max(0, limit - usage)]
 
 
-def held_memory(status: Path = Path("/proc/self/status")) -> int | None:
-    """Bytes of data that this process has asked the system for, which is what `limited_memory` limits; None where nobody says."""
+def data_segment_size(status: Path = Path("/proc/self/status")) -> int | None:
+    """Bytes of data that this process has allocated, which is what `limited_memory` limits.
+
+    Args:
+      status: of the process, as Linux reports it.
+
+    Returns:
+      None if the system does not report it.
+    """
     try:
-        found = re.search(r"^VmData:\s*(\d+) kB", status.read_text(), re.MULTILINE)
+        size = re.search(r"^VmData:\s*(\d+) kB", status.read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(size[1]) * 1024 if size else None
 
 
 @contextlib.contextmanager
 def limited_memory(limit: int) -> Iterator[None]:
-    """Meanwhile this process may take so many bytes of data and no more: what asks for more gets an error, and nobody is killed.
+    """Limits the data of this process inside the block: allocations beyond the limit fail.
 
-    Of data, not of addresses: XLA reserves many more of those than it uses. Linux alone holds a process to it.
+    The limit is on data, not on address space, of which XLA reserves much more than it uses. Only
+    Linux enforces it; elsewhere there is no limit.
+
+    Args:
+      limit: bytes.
     """
     if not psutil.LINUX:
         yield
@@ -73,8 +101,8 @@ def limited_memory(limit: int) -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = min(each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    lowest = min(value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (lowest, hard))
     try:
         yield
     finally:
@@ -82,7 +110,7 @@ def limited_memory(limit: int) -> Iterator[None]:
 
 
 def process_limit() -> int | None:
-    """What `limited_memory` was given, or ``ulimit -d``; None where there is no limit."""
+    """The limit in bytes of `limited_memory` or ``ulimit -d``; None if there is none."""
     if not psutil.LINUX:
         return None
     import resource
@@ -91,19 +119,20 @@ def process_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def room(device: jax.Device, arguments: int) -> tuple[int | None, int]:
-    """How much programs may take on a device, and how much is taken by all but the program whose arguments lie there.
+def memory_limit_and_use(device: jax.Device, arguments: int) -> tuple[int | None, int]:
+    """The memory limit of a device, and its use apart from the arguments of the program.
 
     Args:
-      device: of a CPU, both are those of this process.
-      arguments: bytes of them.
+      device: for a CPU, limit and use are those of this process.
+      arguments: bytes of the program's arguments that are on the device.
 
     Returns:
-      Bytes that the system holds programs to, None where nothing limits them; and bytes taken.
+      Bytes that the system allows, None if nothing limits them; and bytes in use by everything but
+      these arguments.
     """
     stats = memory_stats(device)
     if "bytes_limit" in stats:
-        limit, held = stats["bytes_limit"], stats.get("bytes_in_use", 0)
+        limit, used = stats["bytes_limit"], stats.get("bytes_in_use", 0)
     else:
-        limit, held = process_limit(), held_memory() or 0
-    return limit, max(0, held - arguments)
+        limit, used = process_limit(), data_segment_size() or 0
+    return limit, max(0, used - arguments)

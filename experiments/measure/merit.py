@@ -1,6 +1,7 @@
-"""Figures of merit: how much of an accelerator was used, and what a dollar and a joule of it bought (C8).
+"""Figures of merit: utilisation of an accelerator, and FLOPs and images per dollar and per joule.
 
-Names and units are those of `experiments.records.metrics.METRICS`. What cannot be known is absent, never zero.
+Names and units are those of `experiments.records.metrics.METRICS`. A figure that cannot be computed
+is left out, never zero.
 """
 
 from experiments.hardware import Device, peak_for
@@ -24,47 +25,47 @@ def figures_of_merit(
     power: float | None = None,
     time_to_target: float | None = None,
 ) -> dict[str, float]:
-    """All figures that follow from what was measured and from the device table.
+    """All figures that follow from the measurements and the device table.
 
-    Work, rates, measured peaks and power are of all devices together. The table's figures are per chip; where only some of
-    a chip's devices are used, they and the price count for that share of it.
+    Work, rates, measured peaks and power are those of all devices together. Figures in the table
+    are per chip; if only some of a chip's devices are used, they and the price count
+    proportionally.
 
     Args:
       flops: model FLOPs of one step or call.
-      bytes: that it must move at least once.
+      bytes: that it must move at least.
       seconds: that it took.
       flops_per_second: model FLOP/s; ``flops / seconds`` if not given.
-      images_per_second: in training, if there are images.
-      peak_measured: FLOP/s of a large matrix product, now.
-      bandwidth_measured: B/s, now.
-      device: its row of the table; None for a CPU and for one that is not known.
+      images_per_second: in training.
+      peak_measured: FLOP/s of a large matrix product, measured in this process.
+      bandwidth_measured: B/s, measured in this process.
+      device: its row of the table; None for a CPU or an unknown device.
       precision: dtype of the computation.
-      matmul_precision: as `peak_for` takes it.
-      devices: how many JAX devices.
+      matmul_precision: as for `peak_for`.
+      devices: the number of JAX devices.
       price_per_hour: USD for one chip.
-      power: mean W, measured.
+      power: mean measured power in watts.
       time_to_target: seconds of training until the target was reached.
 
     Returns:
-      By the names of METRICS.
+      The figures by the names of `METRICS`.
+
+    >>> figures_of_merit(flops=1e9, seconds=0.1, peak_measured=1e11)
+    {'mfu_measured_peak': 0.1}
     """
     if flops_per_second is None and flops is not None and seconds:
         flops_per_second = flops / seconds
     chips = devices / (device.devices_per_chip if device else 1)
-    found: dict[str, float | None] = _published(device, precision, matmul_precision, devices)
-    found |= {
-        "mfu": _over(flops_per_second, found["peak_published"]),
-        "mfu_measured_peak": _over(flops_per_second, peak_measured),
+    price = price_per_hour and price_per_hour * chips
+    figures = _published(device, precision, matmul_precision, devices)
+    figures |= {
+        "mfu": _ratio(flops_per_second, figures["peak_published"]),
+        "mfu_measured_peak": _ratio(flops_per_second, peak_measured),
     }
-    found |= _roofline(flops, bytes, seconds, peak_measured, bandwidth_measured)
-    found |= _energy(flops_per_second, images_per_second, power, found["power_data_sheet"])
-    found |= _money(
-        flops_per_second,
-        images_per_second,
-        time_to_target,
-        price_per_hour and price_per_hour * chips,
-    )
-    return {name: float(value) for name, value in found.items() if value is not None}
+    figures |= _roofline(flops, bytes, seconds, peak_measured, bandwidth_measured)
+    figures |= _energy(flops_per_second, images_per_second, power, figures["power_data_sheet"])
+    figures |= _money(flops_per_second, images_per_second, time_to_target, price)
+    return {name: float(value) for name, value in figures.items() if value is not None}
 
 
 def _published(
@@ -92,11 +93,11 @@ def _roofline(
 ) -> dict[str, float | None]:
     if bytes is None:
         return {}
-    found = {"arithmetic_intensity": _over(flops, bytes)}
+    figures = {"arithmetic_intensity": _ratio(flops, bytes)}
     if peak and bandwidth:
-        found["roofline_time"] = Roofline(peak, bandwidth).bound(flops or 0.0, bytes)
-        found["roofline_share"] = _over(found["roofline_time"], seconds)
-    return found
+        bound = Roofline(peak, bandwidth).bound(flops or 0.0, bytes)
+        figures |= {"roofline_time": bound, "roofline_share": _ratio(bound, seconds)}
+    return figures
 
 
 def _energy(
@@ -105,12 +106,12 @@ def _energy(
     measured: float | None,
     data_sheet: float | None,
 ) -> dict[str, float | None]:
-    """η = FLOP/s ÷ W = FLOP/J, by either power, in a column of its own."""
+    """η = FLOP/s ÷ W = FLOP/J, by measured and by data-sheet power in separate columns."""
     return {
-        "flops_per_joule": _over(flops_per_second, measured),
-        "flops_per_joule_data_sheet": _over(flops_per_second, data_sheet),
-        "images_per_joule": _over(images_per_second, measured),
-        "images_per_joule_data_sheet": _over(images_per_second, data_sheet),
+        "flops_per_joule": _ratio(flops_per_second, measured),
+        "flops_per_joule_data_sheet": _ratio(flops_per_second, data_sheet),
+        "images_per_joule": _ratio(images_per_second, measured),
+        "images_per_joule_data_sheet": _ratio(images_per_second, data_sheet),
         "power_data_sheet": data_sheet,
     }
 
@@ -121,18 +122,18 @@ def _money(
     time_to_target: float | None,
     price_per_hour: float | None,
 ) -> dict[str, float | None]:
-    """μ = FLOP/s ÷ ($/s) = FLOP/$, and what the training cost."""
+    """μ = FLOP/s ÷ ($/s) = FLOP/$, and the cost of training."""
     if not price_per_hour:
         return {}
     per_second = price_per_hour / 3600
     return {
         "price_per_hour": price_per_hour,
-        "flops_per_dollar": _over(flops_per_second, per_second),
+        "flops_per_dollar": _ratio(flops_per_second, per_second),
         "cost_to_target": None if time_to_target is None else time_to_target * per_second,
-        "cost_per_million_images": _over(1e6 * per_second, images_per_second),
+        "cost_per_million_images": _ratio(1e6 * per_second, images_per_second),
     }
 
 
-def _over(amount: float | None, by: float | None) -> float | None:
-    """A ratio where both are known, and there is something to divide by."""
-    return amount / by if amount is not None and by else None
+def _ratio(numerator: float | None, denominator: float | None) -> float | None:
+    """The ratio; None if either is unknown or the denominator is zero."""
+    return numerator / denominator if numerator is not None and denominator else None

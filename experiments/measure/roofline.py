@@ -1,4 +1,7 @@
-"""The roofline: the least time that arithmetic and memory traffic allow (Williams, Waterman and Patterson 2009)."""
+"""The roofline model: a lower bound on time by arithmetic and memory traffic.
+
+Williams, Waterman and Patterson 2009.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a device allows, by two figures.
+    """The roofline of a device.
 
     Attributes:
-      peak: FLOP/s.
-      bandwidth: B/s.
+      peak: arithmetic, in FLOP/s.
+      bandwidth: of memory, in B/s.
 
     Raises:
-      ValueError: one of them is not a positive number.
+      ValueError: one of them is not positive and finite.
 
     >>> t4 = Roofline(peak=65e12, bandwidth=320e9)
     >>> t4.ridge
@@ -33,25 +36,37 @@ class Roofline:
 
     @property
     def ridge(self) -> float:
-        """The arithmetic intensity, FLOP/B, from which on arithmetic is the limit."""
+        """The arithmetic intensity, in FLOP/B, above which arithmetic is the limit."""
         return self.peak / self.bandwidth
 
     def attainable(self, intensity: float) -> float:
-        """FLOP/s at an arithmetic intensity in FLOP/B."""
+        """Upper bound on FLOP/s at an arithmetic intensity in FLOP/B.
+
+        Raises:
+          ValueError: the intensity is negative.
+        """
         if not intensity >= 0:
-            raise ValueError(f"an arithmetic intensity is not negative: {intensity}")
+            raise ValueError(f"arithmetic intensity must not be negative, got {intensity}")
         return min(self.peak, intensity * self.bandwidth)
 
     def bound(self, flops: float, bytes: float) -> float:
-        """The least seconds for so many FLOPs and bytes."""
+        """Lower bound on the seconds that work takes.
+
+        Args:
+          flops: of the work.
+          bytes: that it moves between memory and processor.
+
+        Raises:
+          ValueError: one of them is negative.
+        """
         return max(self._times(flops, bytes))
 
     def limit(self, flops: float, bytes: float) -> str:
-        """``compute`` or ``memory``, whichever takes longer; at the ridge, ``compute``."""
+        """The bottleneck, ``compute`` or ``memory``; at the ridge, ``compute``."""
         arithmetic, traffic = self._times(flops, bytes)
         return "compute" if arithmetic >= traffic else "memory"
 
     def _times(self, flops: float, bytes: float) -> tuple[float, float]:
         if not (flops >= 0 and bytes >= 0):
-            raise ValueError(f"work is not negative: {flops} FLOP, {bytes} B")
+            raise ValueError(f"work must not be negative, got {flops} FLOP and {bytes} B")
         return flops / self.peak, bytes / self.bandwidth

@@ -1,4 +1,4 @@
-"""Samples over time: means and growth over parts of it."""
+"""A quantity sampled over time: its mean and growth within intervals, and fewer samples of it."""
 
 import dataclasses
 import math
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Spans = Sequence[tuple[float, float]]  # beginnings and ends, in seconds
+Spans = Sequence[tuple[float, float]]  # start and end of each interval, in seconds
 
 
 @dataclass(frozen=True)
 class Series:
-    """What one source said of one quantity.
+    """The samples of one quantity from one source.
 
     Attributes:
-      name, unit: the unit is ``%``, ``B``, ``W``, ``°C``, ``Hz``, or ``J`` for an energy that only grows.
-      source: who said it.
-      times: seconds since the sampler began, one a sample.
-      values: in the unit; a share of time is that of the time since the sample before.
+      name: of the quantity.
+      unit: ``%``, ``B``, ``W``, ``°C``, ``Hz``, or ``J`` for an energy counter, which only grows.
+      source: what measured it, such as ``psutil`` or ``NVML``.
+      times: seconds since the sampler was started, one per sample.
+      values: in `unit`. A share of time refers to the time since the previous sample.
     """
 
     name: str
@@ -29,7 +30,10 @@ class Series:
 
 
 def mean(series: Series, spans: Spans) -> float | None:
-    """Each sample stands for the time since the one before; None where none stands for any time in the spans.
+    """Time-weighted mean within some intervals; each sample covers the time since the previous one.
+
+    Returns:
+      The mean in the unit of the series; None if no sample covers any time in the intervals.
 
     >>> mean(Series("cpu", "%", "psutil", (0.0, 1.0, 4.0), (0.0, 50.0, 10.0)), [(0.0, 4.0)])
     20.0
@@ -43,26 +47,36 @@ def mean(series: Series, spans: Spans) -> float | None:
 
 
 def growth(series: Series, spans: Spans) -> float | None:
-    """How much a counter grew in the spans, straight between samples; None where it did not see all of them.
+    """Growth of a counter within some intervals, linearly interpolated between samples.
 
-    >>> growth(Series("gpu0_energy", "J", "NVML", (0.0, 1.0, 4.0), (0.0, 50.0, 350.0)), [(0.5, 2.0)])
+    Returns:
+      The growth in the unit of the series; None if the samples do not cover all intervals.
+
+    >>> energy = Series("gpu0_energy", "J", "NVML", (0.0, 1.0, 4.0), (0.0, 50.0, 350.0))
+    >>> growth(energy, [(0.5, 2.0)])
     125.0
     """
-    if (
-        not spans
-        or min(spans)[0] < series.times[0]
-        or max(end for _, end in spans) > series.times[-1]
-    ):
+    if not spans:
+        return None
+    start, end = min(spans)[0], max(end for _, end in spans)
+    if start < series.times[0] or end > series.times[-1]:
         return None
     return float(sum(np.diff(np.interp(span, series.times, series.values))[0] for span in spans))
 
 
-def thinned(series: Series, most: int) -> Series:
-    """No more than so many samples: of as many in a row as need be the mean, of a counter the last, at the time of the last."""
-    size = math.ceil(len(series.times) / most)
+def downsample(series: Series, limit: int) -> Series:
+    """Reduces a series to at most `limit` samples.
+
+    Runs of consecutive samples are replaced by their mean, or by the last value if the series is a
+    counter, at the time of the last.
+
+    >>> downsample(Series("cpu", "%", "psutil", (0.0, 1.0, 2.0), (0.0, 50.0, 10.0)), 2).values
+    (25.0, 10.0)
+    """
+    size = math.ceil(len(series.times) / limit)
     runs = [slice(start, start + size) for start in range(0, len(series.times), size)]
     values = [series.values[run] for run in runs]
-    kept = [run[-1] if series.unit == "J" else math.fsum(run) / len(run) for run in values]
+    reduced = [run[-1] if series.unit == "J" else math.fsum(run) / len(run) for run in values]
     return dataclasses.replace(
-        series, times=tuple(series.times[run][-1] for run in runs), values=tuple(kept)
+        series, times=tuple(series.times[run][-1] for run in runs), values=tuple(reduced)
     )

@@ -1,4 +1,7 @@
-"""Who says how busy, how full, how warm and how hungry the host is: one source each; what is not there is left out."""
+"""Sources of utilisation, memory, temperature and energy readings of the host.
+
+A source that this machine does not have is left out.
+"""
 
 import math
 from collections.abc import Callable
@@ -9,12 +12,12 @@ from typing import Any, NamedTuple
 import psutil
 
 POWERCAP = Path("/sys/class/powercap")
-_LOOK_FOR_CHILDREN = 5.0  # seconds; goes through all processes of the machine
-_CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # of Intel, AMD twice, Arm
+_CHILD_SCAN_INTERVAL = 5.0  # seconds; a scan walks all processes of the machine
+_CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # Intel, AMD, AMD, Arm
 
 
 class Quantity(NamedTuple):
-    """What is read, and in which unit; an energy in ``J`` only grows."""
+    """A measured quantity and its unit; a quantity in ``J`` is cumulative and never decreases."""
 
     name: str
     unit: str
@@ -22,12 +25,12 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Something that can be asked again and again.
+    """A counter or sensor that can be read repeatedly.
 
     Attributes:
-      name: as it stands beside each series.
-      read: from the time in seconds to what it says then; raises where it is lost.
-      close: lets go of it.
+      name: shown beside each of its series.
+      read: from the time in seconds to the values at that time; raises if the source is lost.
+      close: releases the source.
     """
 
     name: str
@@ -36,13 +39,14 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedSources:
     """The sources of a machine.
 
     Attributes:
-      sources: those that answered.
-      meters: whose ``…_energy`` or ``…_power``, all together, is that of the devices; empty where nobody measures it.
-      problems: a line for each that should be there and is not.
+      sources: those that responded.
+      meters: the power of the devices is the sum over these meters, each of which has a
+        ``{meter}_energy`` or ``{meter}_power`` quantity; empty if nothing measures it.
+      problems: one line for each source that should be present and is not.
     """
 
     sources: tuple[Source, ...]
@@ -50,18 +54,18 @@ class Found:
     problems: tuple[str, ...] = ()
 
 
-def host() -> list[Source]:
-    """Those of every machine, and clock and heat where they can be read."""
-    return [processor(), processes(), memory(), *filter(None, (clock_and_heat(),))]
+def host_sources() -> list[Source]:
+    """The sources of every machine, and clock rate and temperature where they can be read."""
+    return [processor(), processes(), memory(), *filter(None, (clock_and_temperature(),))]
 
 
 def processor() -> Source:
-    """All logical processors together, of the whole machine."""
-    before = [psutil.cpu_times()]
+    """Utilisation of all logical processors of the machine together, in percent."""
+    previous = [psutil.cpu_times()]
 
     def read(_: float) -> dict[Quantity, float]:
-        last, before[0] = before[0], psutil.cpu_times()
-        busy, idle = _busy_and_idle(before[0])
+        last, previous[0] = previous[0], psutil.cpu_times()
+        busy, idle = _busy_and_idle(previous[0])
         busy_before, idle_before = _busy_and_idle(last)
         busy, idle = busy - busy_before, idle - idle_before
         return {Quantity("cpu", "%"): 100 * busy / (busy + idle)} if busy + idle > 0 else {}
@@ -70,37 +74,40 @@ def processor() -> Source:
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
-    """Seconds since the machine started; guests are in ``user`` already, waiting for a disk is idle."""
-    found = times._asdict()
-    idle = found["idle"] + found.get("iowait", 0)
-    return sum(found.values()) - idle - found.get("guest", 0) - found.get("guest_nice", 0), idle
+    """Seconds since boot; ``user`` includes guests, and waiting for a disk counts as idle."""
+    fields = times._asdict()
+    idle = fields["idle"] + fields.get("iowait", 0)
+    guests = fields.get("guest", 0) + fields.get("guest_nice", 0)
+    return sum(fields.values()) - idle - guests, idle
 
 
 def processes(own: psutil.Process | None = None) -> Source:
-    """Memory of this process, and CPU time of it and of those that it started (they read the data): a share of all processors."""
+    """Memory of this process, and CPU time of it and its children.
+
+    The children load data. Their CPU time is a percentage of all processors.
+
+    Args:
+      own: the process; this one if not given.
+    """
     own = own or psutil.Process()
     used: dict[psutil.Process, float] = {own: _cpu_seconds(own)}
-    last = looked = -math.inf
+    last = last_scan = -math.inf
 
     def read(now: float) -> dict[Quantity, float]:
-        nonlocal used, last, looked
-        if now - looked >= _LOOK_FOR_CHILDREN:
+        nonlocal used, last, last_scan
+        if now - last_scan >= _CHILD_SCAN_INTERVAL:
             alive = (own, *own.children(recursive=True))
-            used, looked = (
-                {each: used[each] if each in used else _cpu_seconds(each) for each in alive},
-                now,
-            )
-        before, used = used, {each: _cpu_seconds(each) for each in used}
-        spent = sum(
-            max(0.0, used[each] - before[each]) for each in used
-        )  # one that has ended counts nothing any more
-        found = {Quantity("memory_process", "B"): own.memory_info().rss}
+            used = {p: used[p] if p in used else _cpu_seconds(p) for p in alive}
+            last_scan = now
+        before, used = used, {process: _cpu_seconds(process) for process in used}
+        # a process that has ended contributes nothing
+        spent = sum(max(0.0, used[process] - before[process]) for process in used)
+        values = {Quantity("memory_process", "B"): own.memory_info().rss}
         if 0 < now - last < math.inf:
-            found[Quantity("cpu_process", "%")] = (
-                100 * spent / (now - last) / (psutil.cpu_count() or 1)
-            )
+            share = spent / (now - last) / (psutil.cpu_count() or 1)
+            values[Quantity("cpu_process", "%")] = 100 * share
         last = now
-        return found
+        return values
 
     return Source("psutil", read)
 
@@ -114,43 +121,61 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def memory() -> Source:
-    """Memory of the host that is in use and cannot be had for the asking."""
+    """Memory of the host that is in use and cannot be reclaimed."""
 
     def read(_: float) -> dict[Quantity, float]:
-        found = psutil.virtual_memory()
-        return {Quantity("memory_host", "B"): found.total - found.available}
+        usage = psutil.virtual_memory()
+        return {Quantity("memory_host", "B"): usage.total - usage.available}
 
     return Source("psutil", read)
 
 
-def clock_and_heat() -> Source | None:
-    """The processor's clock, a mean over its cores, and its hottest sensor."""
+def clock_and_temperature() -> Source | None:
+    """The processor's clock rate, averaged over its cores, and its hottest sensor.
+
+    Returns:
+      None if neither can be read.
+    """
 
     def read(_: float) -> dict[Quantity, float]:
+        values: dict[Quantity, float] = {}
         clock = psutil.cpu_freq()
+        if clock and clock.current:
+            values[Quantity("cpu_frequency", "Hz")] = clock.current * 1e6
         sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
         degrees = [sensor.current for name in _CPU_SENSORS for sensor in sensors.get(name, ())]
-        found = (
-            {Quantity("cpu_frequency", "Hz"): clock.current * 1e6}
-            if clock and clock.current
-            else {}
-        )
-        return found | ({Quantity("cpu_temperature", "°C"): max(degrees)} if degrees else {})
+        if degrees:
+            values[Quantity("cpu_temperature", "°C")] = max(degrees)
+        return values
 
-    return _if_it_answers(Source("psutil", read))
+    return _if_readable(Source("psutil", read))
 
 
-class Counter:
-    """Joules since the first reading, of a counter that may begin again at zero."""
+class EnergyCounter:
+    """Accumulates joules since the first reading of a counter that may wrap around.
+
+    Args:
+      joules: the first reading.
+      wrap: the value at which the counter starts again at zero; None if it never does.
+
+    >>> counter = EnergyCounter(9.0, wrap=10.0)
+    >>> counter.update(9.5), counter.update(1.0)
+    (0.5, 2.0)
+    """
 
     def __init__(self, joules: float, wrap: float | None = None):
         self.total, self._last, self._wrap = 0.0, joules, wrap
 
-    def __call__(self, joules: float) -> float:
+    def update(self, joules: float) -> float:
+        """The joules since the first reading, from the counter's present value.
+
+        Raises:
+          ValueError: the counter decreased and has no `wrap`.
+        """
         step = joules - self._last
         if step < 0:
             if self._wrap is None:
-                raise ValueError("its energy counter went back")
+                raise ValueError("its energy counter decreased")
             step += self._wrap
         self.total, self._last = self.total + step, joules
         return self.total
@@ -167,49 +192,57 @@ class _Zone(NamedTuple):
         return int(self.counter.read_text()) / 1e6
 
 
-def rapl(root: Path = POWERCAP) -> Found:
-    """Processor packages, and their memory where that has a counter of its own (in recent kernels readable for root alone)."""
+def rapl(root: Path = POWERCAP) -> DetectedSources:
+    """Energy of the processor packages, by their RAPL counters.
+
+    Memory is included where it has a counter of its own. Recent kernels let only root read them.
+
+    Args:
+      root: of the powercap file system.
+    """
     zones = _zones(root)
     counters = [
-        (Quantity(f"{zone.meter}_energy", "J"), zone, Counter(zone.joules(), zone.wrap))
+        (Quantity(f"{zone.meter}_energy", "J"), zone, EnergyCounter(zone.joules(), zone.wrap))
         for zone in zones
     ]
 
     def read(_: float) -> dict[Quantity, float]:
-        return {quantity: count(zone.joules()) for quantity, zone, count in counters}
+        return {quantity: counter.update(zone.joules()) for quantity, zone, counter in counters}
 
-    return Found((Source("RAPL", read),) if zones else (), tuple(zone.meter for zone in zones))
+    sources = (Source("RAPL", read),) if zones else ()
+    return DetectedSources(sources, tuple(zone.meter for zone in zones))
 
 
 def _zones(root: Path) -> list[_Zone]:
-    """Packages and memory. Cores and graphics are parts of a package, ``psys`` has the packages in it: none counts twice."""
+    """Packages and their memory.
+
+    Cores and graphics are parts of a package, and ``psys`` includes the packages: they are left
+    out, so that nothing counts twice.
+    """
     return [zone for folder in sorted(root.glob("intel-rapl:*")) if (zone := _zone(folder))]
 
 
 def _zone(folder: Path) -> _Zone | None:
     try:
         name = (folder / "name").read_text().strip()
-        if name == "dram":
-            package = (
-                folder.parent / folder.name.rpartition(":")[0]
-            )  # intel-rapl:0:1 lies in intel-rapl:0
+        if name == "dram":  # intel-rapl:0:1 is part of intel-rapl:0
+            package = folder.parent / folder.name.rpartition(":")[0]
             name = f"{(package / 'name').read_text().strip()}_dram"
-        zone = _Zone(
-            name, folder / "energy_uj", int((folder / "max_energy_range_uj").read_text()) / 1e6
-        )
+        wrap = int((folder / "max_energy_range_uj").read_text()) / 1e6
+        zone = _Zone(name, folder / "energy_uj", wrap)
         zone.joules()
     except (OSError, ValueError):
         return None
     return zone if name.startswith("package") else None
 
 
-def _if_it_answers(source: Source) -> Source | None:
+def _if_readable(source: Source) -> Source | None:
     try:
         return source if source.read(0.0) else None
-    except Exception:  # absent here, whatever the platform's reason
+    except Exception:  # not available here, whatever the platform's reason
         return None
 
 
-def reason(error: Exception) -> str:
-    """An error in one line."""
+def one_line(error: Exception) -> str:
+    """An error's message in one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,7 +1,7 @@
-"""How long a call takes: compiling, the first call and the steady ones apart, every sample kept.
+"""Timing of calls: compilation, the first call and the steady state apart; every sample is kept.
 
-Each call is waited for (`jax.block_until_ready`) before the next is made and before the clock is read: a dispatch that is not
-waited for takes the same time whatever it computes.
+Each call is waited for (`jax.block_until_ready`) before the next one starts and before the clock is
+read: a dispatch that is not waited for takes the same time whatever it computes.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any
 
 import jax
 import jax.monitoring
-import psutil
 
+from experiments.measure.machine_load import load_between, take_snapshot
 from experiments.measure.noise import Comparison, Noise, compare, median_interval, noise
 
 __all__ = [
@@ -24,40 +24,33 @@ __all__ = [
     "Noise",
     "Timing",
     "compare",
-    "compiled",
-    "interleaved",
+    "compile_program",
     "median_interval",
     "noise",
-    "timed",
+    "time_call",
+    "time_interleaved",
 ]
 
-SAMPLE = 1e-3  # seconds: a thousand times what reading the clock takes
-MOST_CALLS = 1000  # in one sample
-WINDOW, STEADY = 3, 0.05  # warm-up is over when two windows of so many samples agree so closely
-TICKS = (
-    0.1  # seconds: processor time is counted in hundredths, so that less than a tenth says nothing
-)
-BUSY_FIELDS = (
-    "user",
-    "nice",
-    "system",
-    "irq",
-    "softirq",
-    "steal",
-)  # of psutil, which has "guest" in "user" too
-FALL = 0.9  # of a clock, when it counts as throttled
+SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
+MAX_CALLS = 1000  # in a sample
+# The warm-up is over when the medians of two successive windows of this many samples differ by at
+# most this share.
+WINDOW, STEADY = 3, 0.05
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a call.
+    """Seconds per call.
 
     Attributes:
-      first: of the very first call, which also pays for what is done once: compiling, unless that was done before.
-      warm_up: of the calls after it, until they were steady.
-      samples: of the steady ones, in order, all of them.
-      calls_per_sample: each sample is the mean over so many calls in a row.
-      noise: what disturbed them.
+      first: the very first call, with one-time costs such as compilation, unless that was done
+        before.
+      warm_up: the samples after it, until they were steady.
+      samples: all samples of the steady state, in order.
+      calls_per_sample: each sample is the mean over this many successive calls.
+      noise: what disturbed the samples.
     """
 
     first: float
@@ -68,7 +61,7 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Of the samples."""
+        """Median of the samples."""
         return statistics.median(self.samples)
 
     @property
@@ -82,11 +75,11 @@ class Compiled:
     """A function compiled for its arguments.
 
     Attributes:
-      call: runs it on them.
+      call: runs it on these arguments.
       lower_time: seconds of tracing and lowering.
-      compile_time: seconds of compiling, or of fetching what had been compiled before.
-      executable: for the compiler's own figures.
-      cached: nothing was compiled: this process, or JAX's compilation cache, had the program.
+      compile_time: seconds of compiling, or of loading the program from a cache.
+      executable: the program, for the compiler's own figures.
+      cached: whether this process or JAX's compilation cache already had the program.
     """
 
     call: Callable[[], Any]
@@ -97,202 +90,165 @@ class Compiled:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Seconds of both, by the names of `experiments.records.metrics.METRICS`."""
-        return {
-            "cache_load_time" if self.cached else "compile_time": self.lower_time
-            + self.compile_time
-        }
+        """Seconds of lowering and compiling, by the names of `METRICS`."""
+        name = "cache_load_time" if self.cached else "compile_time"
+        return {name: self.lower_time + self.compile_time}
 
 
-@dataclass(frozen=True)
-class _Machine:
-    """A look at the machine: seconds of all processors, of them busy, of them ours; the clock in MHz where there is one."""
-
-    total: float
-    busy: float
-    ours: float
-    clock: float | None
-
-
-def compiled(
+def compile_program(
     function: Callable,
     *args: Any,
     compiler_options: dict[str, str] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> Compiled:
-    """Compiles ahead of time.
+    """Compiles a function ahead of time.
 
     Args:
-      function: of arrays, under `jax.jit` already or not. One that donates its arguments can be called but once.
-      *args: its arguments, as they lie on the device.
-      compiler_options: as in `jax.stages.Lowered.compile`.
-      clock: seconds.
+      function: of arrays, jitted or not. If it donates its arguments, it can be called only once.
+      *args: its arguments, placed on the device.
+      compiler_options: as for `jax.stages.Lowered.compile`.
+      clock: returns seconds.
+
+    >>> import jax.numpy as jnp
+    >>> float(compile_program(jnp.sum, jnp.ones(3)).call())
+    3.0
     """
     start = clock()
-    lowered = (function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)).lower(
-        *args
-    )
+    jitted = function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)
+    lowered = jitted.lower(*args)
     middle = clock()
-    with _listening() as events:
+    with _recorded_events() as events:
         executable = lowered.compile(compiler_options=compiler_options)
-    cached = _HIT in events or _COMPILED not in events
+    cached = _CACHE_HIT in events or _COMPILED not in events
     return Compiled(lambda: executable(*args), middle - start, clock() - middle, executable, cached)
 
 
-_HIT, _COMPILED = "/jax/compilation_cache/cache_hits", "/jax/core/compile/backend_compile_duration"
+_CACHE_HIT = "/jax/compilation_cache/cache_hits"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 @contextlib.contextmanager
-def _listening() -> Iterator[list[str]]:
-    """The names of what JAX tells of meanwhile."""
+def _recorded_events() -> Iterator[list[str]]:
+    """The names of the monitoring events that JAX records inside the block."""
     events: list[str] = []
 
-    def hear(event: str, *_: Any, **__: Any) -> None:
+    def listener(event: str, *_: Any, **__: Any) -> None:
         events.append(event)
 
-    jax.monitoring.register_event_listener(hear)
-    jax.monitoring.register_event_duration_secs_listener(hear)
+    jax.monitoring.register_event_listener(listener)
+    jax.monitoring.register_event_duration_secs_listener(listener)
     try:
         yield events
     finally:
-        jax.monitoring.unregister_event_listener(hear)
-        jax.monitoring.unregister_event_duration_listener(hear)
+        jax.monitoring.unregister_event_listener(listener)
+        jax.monitoring.unregister_event_duration_listener(listener)
 
 
-def timed(
+def time_call(
     call: Callable[[], Any],
     *,
     budget: float = 1.0,
-    least: int = 7,
-    most: int = 1000,
-    clock: Callable[[], float] = time.perf_counter,
+    min_samples: int = 7,
+    max_samples: int = 1000,
+    clock: Clock = time.perf_counter,
 ) -> Timing:
-    """Times a call, first warming up until it is steady.
+    """Times a call in its steady state, after a warm-up.
 
     Args:
-      call: returns arrays, or anything that `jax.block_until_ready` takes.
-      budget: seconds of sampling; warming up may take half as much again.
-      least: samples that are taken though the budget is used up. A comparison needs 7, an interval of 95 % needs 6.
-      most: samples at which it stops.
-      clock: seconds.
+      call: returns arrays, or anything that `jax.block_until_ready` accepts.
+      budget: seconds of sampling; the warm-up may take half as much in addition.
+      min_samples: taken even if the budget is used up; a comparison needs 7, a 95 % interval 6.
+      max_samples: after which sampling stops.
+      clock: returns seconds.
 
     Raises:
-      ValueError: a budget or numbers that cannot be.
+      ValueError: the budget is not positive and finite, or the numbers of samples are impossible.
+
+    >>> timing = time_call(lambda: time.sleep(0.002), budget=0.05)
+    >>> timing.median >= 0.002 and len(timing.samples) >= 7
+    True
     """
-    if not (0 < budget < math.inf and 1 <= least <= most):
+    if not (0 < budget < math.inf and 1 <= min_samples <= max_samples):
         raise ValueError(
-            f"needs a budget above 0 and 1 <= least <= most, got {budget=}, {least=}, {most=}"
+            "time_call needs a budget above 0 and 1 <= min_samples <= max_samples, "
+            f"got {budget=}, {min_samples=}, {max_samples=}"
         )
-    first, warm_up, calls = _warmed(call, budget / 2, clock)
-    before, start, samples = _look(), clock(), []
-    while len(samples) < least or (len(samples) < most and clock() - start < budget):
-        samples.append(_sample(call, calls, clock))
-    return Timing(first, warm_up, tuple(samples), calls, noise(samples, *_seen(before, _look())))
+    warm = _warm_up(call, budget / 2, clock)
+    before, start, samples = take_snapshot(), clock(), []
+    while len(samples) < min_samples or (len(samples) < max_samples and clock() - start < budget):
+        samples.append(_sample(call, warm.calls, clock))
+    return warm.timing(samples, *load_between(before, take_snapshot()))
 
 
-def interleaved(
+def time_interleaved(
     calls: Mapping[str, Callable[[], Any]],
     rounds: int = 30,
     *,
     warm_up: float = 0.5,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Times several calls in turn, one sample of each a round, every other round backwards.
+    """Times several calls in turn: a sample of each per round, every other round in reverse order.
 
-    What the machine does in a round it does to all of them, so that ``compare(a.samples, b.samples, paired=True)`` is not
-    fooled by a machine that drifts. Going backwards makes up for the place in the round.
+    Whatever slows the machine down in a round slows down all of them, so that
+    ``compare(a.samples, b.samples, paired=True)`` is robust to a machine that drifts. The reversal
+    cancels the effect of the position within a round.
 
     Args:
-      calls: as in `timed`, by name.
-      rounds: samples of each; a comparison needs 7.
-      warm_up: seconds at most for each.
-      clock: seconds.
+      calls: as for `time_call`, by name.
+      rounds: the number of samples of each; a comparison needs 7.
+      warm_up: seconds of warm-up for each, at most.
+      clock: returns seconds.
 
     Raises:
-      ValueError: no rounds.
+      ValueError: `rounds` is less than one.
     """
     if rounds < 1:
-        raise ValueError(f"needs one round at least, got {rounds=}")
-    warm = {name: _warmed(call, warm_up, clock) for name, call in calls.items()}
+        raise ValueError(f"time_interleaved needs at least one round, got {rounds=}")
+    warm = {name: _warm_up(call, warm_up, clock) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    before = _look()
+    before = take_snapshot()
     for round_ in range(rounds):
         for name in list(calls)[:: -1 if round_ % 2 else 1]:
-            samples[name].append(_sample(calls[name], warm[name][2], clock))
-    seen = _seen(before, _look())
-    return {
-        name: Timing(first, times, tuple(samples[name]), number, noise(samples[name], *seen))
-        for name, (first, times, number) in warm.items()
-    }
+            samples[name].append(_sample(calls[name], warm[name].calls, clock))
+    load = load_between(before, take_snapshot())
+    return {name: warm[name].timing(samples[name], *load) for name in calls}
 
 
-def _warmed(
-    call: Callable[[], Any], limit: float, clock: Callable[[], float]
-) -> tuple[float, tuple[float, ...], int]:
-    """The first call, the samples until it was steady, at most ``limit`` seconds of them, and the calls that make a sample."""
+@dataclass(frozen=True)
+class _WarmUp:
+    """Seconds of the first call, samples until the call was steady, and calls per sample."""
+
+    first: float
+    samples: tuple[float, ...]
+    calls: int
+
+    def timing(self, samples: list[float], load: float | None, throttled: bool | None) -> Timing:
+        disturbance = noise(samples, load, throttled)
+        return Timing(self.first, self.samples, tuple(samples), self.calls, disturbance)
+
+
+def _warm_up(call: Callable[[], Any], limit: float, clock: Clock) -> _WarmUp:
+    """Calls until the samples are steady, for at most `limit` seconds after the first call."""
     first, start = _sample(call, 1, clock), clock()
-    times = [_sample(call, 1, clock)]
-    calls = MOST_CALLS if times[0] * MOST_CALLS < SAMPLE else math.ceil(SAMPLE / times[0])
-    while (spent := clock() - start) < limit and (
-        spent < limit / 10 or not _steady(times)
-    ):  # a clock needs time to rise
-        times.append(_sample(call, calls, clock))
-    return first, tuple(times), calls
+    samples = [_sample(call, 1, clock)]
+    short = samples[0] * MAX_CALLS < SAMPLE
+    calls = MAX_CALLS if short else math.ceil(SAMPLE / samples[0])
+    # at least a tenth of the limit: a processor's clock rate takes time to rise
+    while (spent := clock() - start) < limit and (spent < limit / 10 or not _is_steady(samples)):
+        samples.append(_sample(call, calls, clock))
+    return _WarmUp(first, tuple(samples), calls)
 
 
-def _steady(times: list[float]) -> bool:
-    if len(times) < 2 * WINDOW:
+def _is_steady(samples: list[float]) -> bool:
+    if len(samples) < 2 * WINDOW:
         return False
-    before, now = (
-        statistics.median(times[-2 * WINDOW : -WINDOW]),
-        statistics.median(times[-WINDOW:]),
-    )
+    before = statistics.median(samples[-2 * WINDOW : -WINDOW])
+    now = statistics.median(samples[-WINDOW:])
     return abs(now - before) <= STEADY * before
 
 
-def _sample(call: Callable[[], Any], calls: int, clock: Callable[[], float]) -> float:
+def _sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
     start = clock()
     for _ in range(calls):
         jax.block_until_ready(call())
     return (clock() - start) / calls
-
-
-def _look() -> _Machine:
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    busy = sum(getattr(times, name, 0.0) for name in BUSY_FIELDS)
-    return _Machine(idle + busy, busy, _our_time(), _processor_clock())
-
-
-def _our_time() -> float:
-    """Seconds of this process and those it started, which feed it with data."""
-    process, total = psutil.Process(), 0.0
-    for one in (process, *process.children(recursive=True)):
-        try:
-            times = one.cpu_times()
-        except psutil.Error:  # it has ended meanwhile
-            continue
-        total += times.user + times.system
-    return total
-
-
-def _processor_clock() -> float | None:
-    """MHz, where it is measured: other systems than Linux give the name plate, and so do virtual machines, without a range."""
-    try:
-        found = psutil.cpu_freq() if psutil.LINUX else None
-    except (AttributeError, NotImplementedError, OSError):  # not on every machine
-        return None
-    return found.current if found and found.max else None
-
-
-def _seen(before: _Machine, after: _Machine) -> tuple[float | None, bool | None]:
-    """The others' share of the processors, and whether the clock fell."""
-    total, others = (
-        after.total - before.total,
-        after.busy - before.busy - (after.ours - before.ours),
-    )
-    load = (
-        min(max(others / total, 0.0), 1.0) if total >= TICKS * (psutil.cpu_count() or 1) else None
-    )
-    throttled = after.clock < FALL * before.clock if before.clock and after.clock else None
-    return load, throttled

@@ -1,4 +1,4 @@
-"""Ends a child process whose parent is gone."""
+"""Ends a child process whose parent has ended."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ import time
 
 
 def exit_with_parent(parent: int) -> None:
-    """Starts a thread that ends this process once its parent has ended, perhaps killed.
+    """Starts a thread that ends this process once its parent has ended, for whatever reason.
 
     Args:
       parent: the parent's process id.

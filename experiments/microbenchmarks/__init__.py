@@ -1,4 +1,4 @@
-"""The kernels: one file a subject, the operations that the study of the same name times."""
+"""Microbenchmarks: the primitive operations that the study `kernels` times, a subject per file."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,10 @@ from experiments.microbenchmarks import (
 from experiments.microbenchmarks.kernel import DTYPES, PRESETS, Kernel
 from jaxcnn.errors import require_known
 
-__all__ = ["DTYPES", "KERNELS", "PRESETS", "Kernel", "cases"]
+__all__ = ["DTYPES", "KERNELS", "PLATFORMS", "PRESETS", "Kernel", "select_kernels"]
 
-# For a platform its list, whose sizes suit it: kernels of one name are the same work everywhere.
+# By subject, a function from the platform to its kernels. Sizes depend on the platform; kernels of
+# the same name are the same work everywhere.
 KERNELS: dict[str, Callable[[str], list[Kernel]]] = {
     "overheads": overheads.kernels,
     "memory bandwidth": memory_bandwidth.kernels,
@@ -29,7 +30,7 @@ KERNELS: dict[str, Callable[[str], list[Kernel]]] = {
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 
-def cases(preset: str, platform: str) -> list[Kernel]:
+def select_kernels(preset: str, platform: str) -> list[Kernel]:
     """The kernels to time, in order.
 
     Args:
@@ -39,10 +40,10 @@ def cases(preset: str, platform: str) -> list[Kernel]:
     Raises:
       InputError: an unknown preset or platform.
 
-    >>> [kernel.name for kernel in cases("quick", "cpu")][:2]
+    >>> [kernel.name for kernel in select_kernels("quick", "cpu")][:2]
     ['dispatch', 'divisions-at_once-8100']
     """
     require_known("preset", preset, PRESETS)
     require_known("platform", platform, PLATFORMS)
-    found = [kernel for kernels in KERNELS.values() for kernel in kernels(platform)]
-    return [kernel for kernel in found if preset in ("full", kernel.preset)]
+    kernels = [kernel for list_kernels in KERNELS.values() for kernel in list_kernels(platform)]
+    return [kernel for kernel in kernels if preset == "full" or kernel.quick]

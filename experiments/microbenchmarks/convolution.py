@@ -1,4 +1,4 @@
-"""Convolutions as real networks have them: forward, the two gradients, and with the kernel turned (systems A10, B1, C6, E4)."""
+"""Convolutions of published networks: forward, both gradients, and with a flipped kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import partial
 import jax
 from jax import Array, lax
 
-from experiments.microbenchmarks.kernel import Kernel, normal, preset, times
+from experiments.microbenchmarks.kernel import Kernel, format_shapes, normal_operands
 from jaxcnn.ops import conv_general_dilated
 from jaxcnn.ops.convolution import NHWC
 
@@ -17,14 +17,14 @@ class Layer:
     """A convolution of a published network.
 
     Attributes:
-      name: the network's and the layer's.
-      images: in a batch, so many that a CPU takes a fraction of a second.
+      name: of the network and the layer.
+      images: in a batch; few enough that a CPU takes a fraction of a second.
       size: height and width of the images.
-      inputs, outputs: channels.
+      inputs, outputs: the number of channels.
       kernel: its height and width.
-      stride: of both axes.
-      padding: pixels on every side.
-      quick: what of it is among the quick ones: by its lowering, and the kernel turned.
+      stride: along both axes.
+      padding: pixels on every side; half the kernel if not given.
+      quick: which of its kernels are in the quick preset: lowerings, and ``flipped``.
     """
 
     name: str
@@ -33,68 +33,111 @@ class Layer:
     inputs: int
     outputs: int
     kernel: int
-    stride: int
-    padding: int
+    stride: int = 1
+    padding: int | None = None
     quick: tuple[str, ...] = ()
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of images, kernel and outputs."""
+        size = (self.size + 2 * self.pad - self.kernel) // self.stride + 1
+        return (
+            (self.images, self.size, self.size, self.inputs),
+            (self.kernel, self.kernel, self.inputs, self.outputs),
+            (self.images, size, size, self.outputs),
+        )
+
+    @property
+    def pad(self) -> int:
+        """Pixels of padding on every side."""
+        return self.kernel // 2 if self.padding is None else self.padding
+
+    @property
+    def label(self) -> str:
+        """Shapes of images and kernel, and the stride, as text."""
+        stride = f" /{self.stride}" if self.stride > 1 else ""
+        return f"{format_shapes(*self.shapes[:2])}{stride}"
 
 
 LAYERS = (
-    Layer("lenet5_c3", 64, 14, 6, 16, 5, 1, 0, quick=("ours",)),  # LeCun et al. 1998, §II.B
-    Layer("a1_first", 4, 256, 3, 32, 3, 1, 1),  # system A1, cats versus dogs
-    Layer("a1_second", 4, 256, 32, 32, 3, 1, 1),
-    Layer("a1_last", 16, 10, 512, 512, 3, 1, 1),
+    # LeCun et al. 1998, §II.B
     Layer(
-        "vgg16_conv1_2", 2, 224, 64, 64, 3, 1, 1
-    ),  # Simonyan & Zisserman 2015, table 1, configuration D
-    Layer("vgg16_conv3_2", 4, 56, 256, 256, 3, 1, 1),
-    Layer("vgg16_conv5_2", 8, 14, 512, 512, 3, 1, 1),
-    Layer("resnet50_conv1", 8, 224, 3, 64, 7, 2, 3),  # He et al. 2016, table 1
-    Layer("resnet50_conv2_x", 8, 56, 64, 64, 3, 1, 1, quick=("ours", "native", "turned")),
-    Layer("resnet50_conv3_x_narrow", 8, 28, 512, 128, 1, 1, 0),
-    Layer("resnet50_conv5_x", 16, 7, 512, 512, 3, 1, 1),
-    Layer("darknet19_conv3", 8, 64, 64, 128, 3, 1, 1),  # Redmon & Farhadi 2017, table 6, at 256×256
-    Layer("darknet19_conv15", 16, 8, 1024, 512, 1, 1, 0),
-    Layer("darknet19_conv14", 16, 8, 512, 1024, 3, 1, 1),
+        "lenet5_c3", images=64, size=14, inputs=6, outputs=16, kernel=5, padding=0, quick=("ours",)
+    ),
+    # cats versus dogs
+    Layer("a1_first", images=4, size=256, inputs=3, outputs=32, kernel=3),
+    Layer("a1_second", images=4, size=256, inputs=32, outputs=32, kernel=3),
+    Layer("a1_last", images=16, size=10, inputs=512, outputs=512, kernel=3),
+    # Simonyan & Zisserman 2015, table 1, configuration D
+    Layer("vgg16_conv1_2", images=2, size=224, inputs=64, outputs=64, kernel=3),
+    Layer("vgg16_conv3_2", images=4, size=56, inputs=256, outputs=256, kernel=3),
+    Layer("vgg16_conv5_2", images=8, size=14, inputs=512, outputs=512, kernel=3),
+    # He et al. 2016, table 1
+    Layer("resnet50_conv1", images=8, size=224, inputs=3, outputs=64, kernel=7, stride=2),
+    Layer(
+        "resnet50_conv2_x",
+        images=8,
+        size=56,
+        inputs=64,
+        outputs=64,
+        kernel=3,
+        quick=("ours", "native", "flipped"),
+    ),
+    Layer("resnet50_conv3_x_narrow", images=8, size=28, inputs=512, outputs=128, kernel=1),
+    Layer("resnet50_conv5_x", images=16, size=7, inputs=512, outputs=512, kernel=3),
+    # Redmon & Farhadi 2017, table 6, at 256×256
+    Layer("darknet19_conv3", images=8, size=64, inputs=64, outputs=128, kernel=3),
+    Layer("darknet19_conv15", images=16, size=8, inputs=1024, outputs=512, kernel=1),
+    Layer("darknet19_conv14", images=16, size=8, inputs=512, outputs=1024, kernel=3),
 )
 
 Convolve = Callable[[Array, Array], Array]
 
 
 def kernels(platform: str) -> list[Kernel]:
-    """Every layer in every direction as our networks do it and as JAX has it; in bfloat16 where that is an accelerator's own."""
-    halves = () if platform == "cpu" else ("bfloat16",)
+    """Every layer in every direction, as `jaxcnn.ops` and as JAX compute it.
+
+    In bfloat16 too on accelerators, which compute in it natively.
+    """
+    variants = [("ours", "float32"), ("native", "float32")]
+    if platform != "cpu":
+        variants.append(("ours", "bfloat16"))
     return [
-        *(_kernel(layer, way, "ours", "float32") for layer in LAYERS for way in DIRECTIONS),
-        *(_kernel(layer, way, "native", "float32") for layer in LAYERS for way in DIRECTIONS),
         *(
-            _kernel(layer, way, "ours", dtype)
-            for dtype in halves
+            _kernel(layer, direction, lowering, dtype)
+            for lowering, dtype in variants
             for layer in LAYERS
-            for way in DIRECTIONS
+            for direction in DIRECTIONS
         ),
-        *(_turned(layer) for layer in LAYERS if layer.quick),
+        *(_flipped_kernel(layer) for layer in LAYERS if layer.quick),
     ]
 
 
 def convolve(images: Array, kernel: Array, *, layer: Layer, lowering: str) -> Array:
-    """The cross-correlation that neural networks call a convolution: ``[N, H, W, C] * [h, w, C, D]``."""
+    """What neural networks call convolution, a cross-correlation.
+
+    ``[N, H, W, C] * [h, w, C, D]``.
+    """
     function = {"ours": conv_general_dilated, "native": lax.conv_general_dilated}[lowering]
-    strides, pads = (layer.stride,) * 2, ((layer.padding,) * 2,) * 2
+    strides, pads = (layer.stride,) * 2, ((layer.pad,) * 2,) * 2
     return function(images, kernel, strides, pads, dimension_numbers=NHWC)
 
 
 def true_convolution(images: Array, kernel: Array, *, layer: Layer) -> Array:
-    """The convolution of mathematics: the kernel turned by 180° in the plane, then as `convolve`."""
+    """The mathematical convolution: `convolve` with the kernel flipped along both axes."""
     return convolve(images, lax.rev(kernel, (0, 1)), layer=layer, lowering="ours")
 
 
 def input_gradient(images: Array, kernel: Array, cotangent: Array, *, convolve: Convolve) -> Array:
-    """Of ``sum(cotangent * convolve(images, kernel))`` with respect to the images, of which only the shape is used."""
+    """The gradient of ``sum(cotangent * convolve(images, kernel))`` with respect to the images.
+
+    Of the images only the shape is used.
+    """
     return jax.vjp(lambda x: convolve(x, kernel), images)[1](cotangent)[0]
 
 
 def kernel_gradient(images: Array, kernel: Array, cotangent: Array, *, convolve: Convolve) -> Array:
-    """Of the same with respect to the kernel."""
+    """The gradient of ``sum(cotangent * convolve(images, kernel))`` with respect to the kernel."""
     return jax.vjp(lambda k: convolve(images, k), kernel)[1](cotangent)[0]
 
 
@@ -111,34 +154,31 @@ DIRECTIONS = {
 }
 
 
-def _shapes(layer: Layer) -> tuple[tuple[int, ...], ...]:
-    """Of images, kernel and outputs."""
-    size = (layer.size + 2 * layer.padding - layer.kernel) // layer.stride + 1
-    return (
-        (layer.images, layer.size, layer.size, layer.inputs),
-        (layer.kernel, layer.kernel, layer.inputs, layer.outputs),
-        (layer.images, size, size, layer.outputs),
+def _kernel(layer: Layer, direction: str, lowering: str, dtype: str) -> Kernel:
+    suffix = "" if lowering == "ours" else f"-{lowering}"
+    function = partial(convolve, layer=layer, lowering=lowering)
+    return Kernel(
+        name=f"convolution-{layer.name}-{direction}-{dtype}{suffix}",
+        group="convolution",
+        shape=layer.label,
+        dtype=dtype,
+        make_operands=normal_operands(dtype, *layer.shapes),
+        function=partial(DIRECTIONS[direction], convolve=function),
+        quick=lowering in layer.quick,
+        lowering=lowering,
+        note=direction.replace("_", " "),
     )
 
 
-def _label(layer: Layer) -> str:
-    stride = f" /{layer.stride}" if layer.stride > 1 else ""
-    return f"{times(*_shapes(layer)[:2])}{stride}"
-
-
-def _kernel(layer: Layer, direction: str, lowering: str, dtype: str) -> Kernel:
-    theirs = "" if lowering == "ours" else f"-{lowering}"
+def _flipped_kernel(layer: Layer) -> Kernel:
     return Kernel(
-        f"convolution-{layer.name}-{direction}-{dtype}{theirs}", "convolution", _label(layer), dtype,
-        normal(dtype, *_shapes(layer)),
-        partial(DIRECTIONS[direction], convolve=partial(convolve, layer=layer, lowering=lowering)),
-        preset(lowering in layer.quick), lowering=lowering, note=direction.replace("_", " "),
-    )  # fmt: skip
-
-
-def _turned(layer: Layer) -> Kernel:
-    return Kernel(
-        f"true_convolution-{layer.name}-float32", "convolution", _label(layer), "float32", normal("float32", *_shapes(layer)[:2]),
-        partial(true_convolution, layer=layer), preset("turned" in layer.quick), lowering="ours",
-        note="forward, the kernel turned by 180°",
-    )  # fmt: skip
+        name=f"true_convolution-{layer.name}-float32",
+        group="convolution",
+        shape=layer.label,
+        dtype="float32",
+        make_operands=normal_operands("float32", *layer.shapes[:2]),
+        function=partial(true_convolution, layer=layer),
+        quick="flipped" in layer.quick,
+        lowering="ours",
+        note="forward, with a flipped kernel",
+    )

@@ -1,4 +1,7 @@
-"""What stands between the convolutions, forward and backward: pools, activations, normalisations, transforms (system E4)."""
+"""Layers other than convolutions, forward and backward.
+
+Pooling, activations, normalizations and transforms.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +11,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.microbenchmarks.kernel import Kernel, normal, preset, times
+from experiments.microbenchmarks.kernel import Kernel, format_shapes, normal_operands
 from jaxcnn import ops
+
+IMAGES = (32, 56, 56, 64)  # 26 MB in float32: a batch between the first blocks of ResNet-50
+VECTOR = (IMAGES[-1],)
 
 
 def batch_norm(images: Array, scale: Array, bias: Array) -> Array:
-    """``(x - mean) / sqrt(variance + 1e-5) * scale + bias``, both over the batch and the plane, as in training.
+    """``(x - mean) / sqrt(variance + 1e-5) * scale + bias``, as in training.
 
-    Source: Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
+    Mean and variance are over batch and plane.
+
+    References:
+      Ioffe and Szegedy 2015, *Batch Normalization*, algorithm 1.
     """
     wide = images.astype(jnp.float32)
     mean, variance = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
@@ -43,67 +52,126 @@ class Layer:
 
     Attributes:
       name: of its kernels.
-      function: of the operands, the first being the images.
+      function: of the operands, the first of which are the images.
+      group: the table in which it is shown.
       shapes: of the operands.
-      group: the table that it belongs to.
-      quick: whether forward, and whether backward, is among the quick ones.
-      lowering: ``ours`` where the function is one of `jaxcnn.ops`.
+      quick_forward, quick_backward: whether these are in the quick preset.
+      lowering: ``ours`` if the function is one of `jaxcnn.ops`.
     """
 
     name: str
     function: Callable[..., Array]
-    shapes: tuple[tuple[int, ...], ...]
     group: str
-    quick: tuple[bool, bool] = (True, True)
+    shapes: tuple[tuple[int, ...], ...] = (IMAGES,)
+    quick_forward: bool = True
+    quick_backward: bool = True
     lowering: str = "xla"
 
 
-IMAGES = (32, 56, 56, 64)  # 26 MB in float32: a batch between ResNet-50's first blocks
-VECTOR = (IMAGES[-1],)
 LAYERS = (
-    Layer("max_pool", partial(ops.max_pool, window=2), (IMAGES,), "pooling", lowering="ours"),
-    Layer("max_pool_3_2", partial(ops.max_pool, window=3, strides=2, padding="CEIL"), (IMAGES,), "pooling", (False, False), "ours"),
-    Layer("average_pool", partial(ops.avg_pool, window=2), (IMAGES,), "pooling", lowering="ours"),
-    Layer("relu", jax.nn.relu, (IMAGES,), "activation"),
-    Layer("sigmoid", jax.nn.sigmoid, (IMAGES,), "activation", (True, False)),
-    Layer("tanh", jnp.tanh, (IMAGES,), "activation", (True, False)),
-    Layer("softmax", jax.nn.softmax, ((4096, 1000),), "activation"),
-    Layer("lrn", ops.local_response_norm, ((8, *IMAGES[1:]),), "normalisation", lowering="ours"),
-    Layer("lcn", ops.local_contrast_norm, ((8, *IMAGES[1:]),), "normalisation", (True, False), "ours"),
-    Layer("batch_norm", batch_norm, (IMAGES, VECTOR, VECTOR), "normalisation"),
-    Layer("nhwc_to_nchw", to_channels_first, (IMAGES,), "transform", (True, False)),
-    Layer("nchw_to_nhwc", to_channels_last, ((32, 64, 56, 56),), "transform", (False, False)),
-    Layer("flatten", flatten, (IMAGES,), "transform", (True, False)),
-    Layer("transpose", jnp.transpose, ((2048, 3136),), "transform", (False, False)),
-)  # fmt: skip
+    Layer("max_pool", partial(ops.max_pool, window=2), "pooling", lowering="ours"),
+    Layer(
+        "max_pool_3_2",
+        partial(ops.max_pool, window=3, strides=2, padding="CEIL"),
+        "pooling",
+        quick_forward=False,
+        quick_backward=False,
+        lowering="ours",
+    ),
+    Layer("average_pool", partial(ops.avg_pool, window=2), "pooling", lowering="ours"),
+    Layer("relu", jax.nn.relu, "activation"),
+    Layer("sigmoid", jax.nn.sigmoid, "activation", quick_backward=False),
+    Layer("tanh", jnp.tanh, "activation", quick_backward=False),
+    Layer("softmax", jax.nn.softmax, "activation", shapes=((4096, 1000),)),
+    Layer(
+        "lrn",
+        ops.local_response_norm,
+        "normalisation",
+        shapes=((8, *IMAGES[1:]),),
+        lowering="ours",
+    ),
+    Layer(
+        "lcn",
+        ops.local_contrast_norm,
+        "normalisation",
+        shapes=((8, *IMAGES[1:]),),
+        quick_backward=False,
+        lowering="ours",
+    ),
+    Layer("batch_norm", batch_norm, "normalisation", shapes=(IMAGES, VECTOR, VECTOR)),
+    Layer("nhwc_to_nchw", to_channels_first, "transform", quick_backward=False),
+    Layer(
+        "nchw_to_nhwc",
+        to_channels_last,
+        "transform",
+        shapes=((32, 64, 56, 56),),
+        quick_forward=False,
+        quick_backward=False,
+    ),
+    Layer("flatten", flatten, "transform", quick_backward=False),
+    Layer(
+        "transpose",
+        jnp.transpose,
+        "transform",
+        shapes=((2048, 3136),),
+        quick_forward=False,
+        quick_backward=False,
+    ),
+)
 
 
 def kernels(platform: str) -> list[Kernel]:
-    """Every layer forward and backward; in bfloat16 too where that is an accelerator's own."""
+    """Every layer forward and backward; in bfloat16 too on accelerators."""
     dtypes = ("float32",) if platform == "cpu" else ("float32", "bfloat16")
     return [
-        _kernel(layer, backward, dtype)
+        make_kernel(layer, dtype)
         for dtype in dtypes
         for layer in LAYERS
-        for backward in (False, True)
+        for make_kernel in (_forward_kernel, _backward_kernel)
     ]
 
 
 def backward(*operands: Array, function: Callable[..., Array]) -> tuple[Array, ...]:
-    """The gradients of ``sum(cotangent * function(*others))`` with respect to the others; the last operand is the cotangent."""
-    *others, cotangent = operands
-    return jax.vjp(function, *others)[1](cotangent)
+    """The gradients of ``sum(cotangent * function(*inputs))`` with respect to the inputs.
+
+    Args:
+      *operands: the inputs, and the cotangent as the last.
+      function: of the inputs.
+    """
+    *inputs, cotangent = operands
+    return jax.vjp(function, *inputs)[1](cotangent)
 
 
-def _kernel(layer: Layer, backwards: bool, dtype: str) -> Kernel:
-    result = jax.eval_shape(
-        layer.function, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in layer.shapes)
-    )
-    shapes = (*layer.shapes, result.shape) if backwards else layer.shapes
-    function = partial(backward, function=layer.function) if backwards else layer.function
-    half = "" if dtype == "float32" else f"-{dtype}"
+def _forward_kernel(layer: Layer, dtype: str) -> Kernel:
+    operands = normal_operands(dtype, *layer.shapes)
     return Kernel(
-        f"{layer.name}-{'backward' if backwards else 'forward'}{half}", layer.group, times(*layer.shapes), dtype,
-        normal(dtype, *shapes), function, preset(layer.quick[backwards] and not half), lowering=layer.lowering,
-        note="backward" if backwards else "forward",
-    )  # fmt: skip
+        name=f"{layer.name}-forward{_suffix(dtype)}",
+        group=layer.group,
+        shape=format_shapes(*layer.shapes),
+        dtype=dtype,
+        make_operands=operands,
+        function=layer.function,
+        quick=layer.quick_forward and dtype == "float32",
+        lowering=layer.lowering,
+        note="forward",
+    )
+
+
+def _backward_kernel(layer: Layer, dtype: str) -> Kernel:
+    inputs = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in layer.shapes)
+    cotangent = jax.eval_shape(layer.function, *inputs)
+    return Kernel(
+        name=f"{layer.name}-backward{_suffix(dtype)}",
+        group=layer.group,
+        shape=format_shapes(*layer.shapes),
+        dtype=dtype,
+        make_operands=normal_operands(dtype, *layer.shapes, cotangent.shape),
+        function=partial(backward, function=layer.function),
+        quick=layer.quick_backward and dtype == "float32",
+        lowering=layer.lowering,
+        note="backward",
+    )
+
+
+def _suffix(dtype: str) -> str:
+    return "" if dtype == "float32" else f"-{dtype}"

@@ -1,4 +1,4 @@
-"""Matrix products over sizes and dtypes, what is made of them, and the inverse (systems B1, C10, D2, D3, E2)."""
+"""Matrix products over sizes and dtypes, their gradients, products in layers, and the inverse."""
 
 from functools import partial
 
@@ -7,159 +7,225 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.microbenchmarks.kernel import Kernel, normal, preset, times
-
-CHECKED_ROWS = (
-    64  # held against float64; all of a large product would take longer than the measurement
+from experiments.microbenchmarks.kernel import (
+    Kernel,
+    format_shapes,
+    normal_operands,
+    size_class,
 )
 
-# Sides of the square matrices: on a CPU and on an accelerator, whose smaller ones are all overhead; the quick ones of each.
+# Rows compared with float64; computing a whole large product would take longer than the
+# measurement.
+CHECKED_ROWS = 64
+
+# Sides of the square matrices on a CPU and on an accelerator, where smaller ones are all overhead.
 SIZES = {
     "cpu": (64, 128, 256, 512, 1024, 2048),
     "accelerator": (256, 512, 1024, 2048, 4096, 8192, 16384),
 }
-QUICK = {"cpu": (256, 1024), "accelerator": (1024, 8192)}
+QUICK = {"cpu": (256, 1024), "accelerator": (1024, 8192)}  # the small and the large quick side
 INVERSES = {"cpu": (128, 256, 512, 1024), "accelerator": (128, 256, 512, 1024, 2048, 4096)}
-# dtype and precision of the products; high and default are one and the same on a CPU.
+# dtype and precision of the products; high and default are the same on a CPU.
 PRODUCTS = {
     "cpu": (
-        ("float32", "default"), ("float32", "highest"), ("bfloat16", "default"), ("float16", "default"), ("int8", "default"),
+        ("float32", "default"),
+        ("float32", "highest"),
+        ("bfloat16", "default"),
+        ("float16", "default"),
+        ("int8", "default"),
     ),
     "accelerator": (
-        ("float32", "default"), ("float32", "high"), ("float32", "highest"),
-        ("bfloat16", "default"), ("float16", "default"), ("int8", "default"),
+        ("float32", "default"),
+        ("float32", "high"),
+        ("float32", "highest"),
+        ("bfloat16", "default"),
+        ("float16", "default"),
+        ("int8", "default"),
     ),
-}  # fmt: skip
+}
 
 
 def kernels(platform: str) -> list[Kernel]:
-    """Every kernel of this file, for a platform's sizes."""
-    place = "cpu" if platform == "cpu" else "accelerator"
-    largest = QUICK[place][-1]
+    """All kernels of this file, in the sizes for a platform."""
+    sizes = size_class(platform)
+    small, large = QUICK[sizes]
     return [
         *(
-            _product(n, *how, _quick(n, *how, place))
-            for n in SIZES[place]
-            for how in PRODUCTS[place]
+            _product(n, dtype, precision, quick=_is_quick(n, dtype, precision, sizes))
+            for n in SIZES[sizes]
+            for dtype, precision in PRODUCTS[sizes]
         ),
-        *(_gradient(n, n == QUICK[place][0]) for n in SIZES[place][2:]),
-        *(_inverse(n, n == QUICK[place][0]) for n in INVERSES[place]),
+        *(_gradient(n, quick=n == small) for n in SIZES[sizes][2:]),
+        *(_inverse(n, quick=n == small) for n in INVERSES[sizes]),
         *(
-            _fused(n, dtype, (n, dtype) == (largest, "float16"))
-            for n in QUICK[place]
+            _multiply_add(n, dtype, quick=(n, dtype) == (large, "float16"))
+            for n in QUICK[sizes]
             for dtype in ("float16", "bfloat16")
         ),
-        _tiles(),
-        *(_layer(rows, rows == 1024) for rows in (1, 64, 1024)),
+        _multiply_add_tiles(),
+        *(_layer(rows, quick=rows == 1024) for rows in (1, 64, 1024)),
         _neurons(),
     ]
 
 
-def _quick(n: int, dtype: str, precision: str, place: str) -> bool:
-    """The small one in float32 alone, the large one in every dtype, and at both ends of the precisions."""
-    if n == QUICK[place][0]:
+def _is_quick(n: int, dtype: str, precision: str, sizes: str) -> bool:
+    """The small product only in float32, the large one in every dtype, but not with ``high``."""
+    small, large = QUICK[sizes]
+    if n == small:
         return (dtype, precision) == ("float32", "default")
-    return n == QUICK[place][-1] and precision != "high"
+    return n == large and precision != "high"
 
 
 def product(a: Array, b: Array, *, precision: str = "default") -> Array:
-    """``[m, k] · [k, n]``: the sums of int8 in int32, those of the halves in float32, rounded to the halves."""
-    return jnp.matmul(
-        a,
-        b,
-        precision=precision,
-        preferred_element_type=jnp.int32 if a.dtype == jnp.int8 else a.dtype,
-    )
+    """``[m, k] · [k, n]``.
+
+    Sums of int8 are in int32; sums of half-precision numbers in float32, rounded to half precision.
+    """
+    dtype = jnp.int32 if a.dtype == jnp.int8 else a.dtype
+    return jnp.matmul(a, b, precision=precision, preferred_element_type=dtype)
 
 
 def _first_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a[:CHECKED_ROWS] @ b
 
 
-def _product(n: int, dtype: str, precision: str, quick: bool) -> Kernel:
+def _product(n: int, dtype: str, precision: str, *, quick: bool) -> Kernel:
     shapes = ((n, n), (n, n))
+    suffix = "" if precision == "default" else f"-{precision}"
     return Kernel(
-        f"matmul-{n}-{dtype}{'' if precision == 'default' else f'-{precision}'}", "matrix product", times(*shapes), dtype,
-        normal(dtype, *shapes), partial(product, precision=precision), preset(quick), precision, reference=_first_rows,
-    )  # fmt: skip
-
-
-def gradient(a: Array, b: Array) -> tuple[Array, Array]:
-    """Of the sum of squares of ``a · b``, with respect to both: ``2 (a·b) bᵀ`` and ``2 aᵀ (a·b)``."""
-    return jax.grad(lambda a, b: jnp.sum(jnp.square(a @ b)), (0, 1))(a, b)
-
-
-def _gradient(n: int, quick: bool) -> Kernel:
-    shapes = ((n, n), (n, n))
-    return Kernel(
-        f"matmul_gradient-{n}-float32", "gradient", times(*shapes), "float32", normal("float32", *shapes), gradient, preset(quick),
-        reference=lambda a, b: 2 * (a[:CHECKED_ROWS] @ b) @ b.T,
-    )  # fmt: skip
-
-
-def _invertible(rng: np.random.Generator, n: int) -> tuple[np.ndarray]:
-    """Its eigenvalues lie within 1 of 2 (the circular law), so that the inverse is no test of the arithmetic's precision."""
-    return (
-        2 * np.eye(n, dtype=np.float32)
-        + rng.standard_normal((n, n), np.float32) / np.float32(np.sqrt(n)),
+        name=f"matmul-{n}-{dtype}{suffix}",
+        group="matrix product",
+        shape=format_shapes(*shapes),
+        dtype=dtype,
+        make_operands=normal_operands(dtype, *shapes),
+        function=partial(product, precision=precision),
+        quick=quick,
+        precision=precision,
+        reference=_first_rows,
     )
 
 
-def _inverse(n: int, quick: bool) -> Kernel:
-    """2 n³ FLOPs: 2/3 n³ for the factors, 4/3 n³ for the inverse from them (getrf, getri: LAPACK Working Note 41, appendix C).
+def gradient(a: Array, b: Array) -> tuple[Array, Array]:
+    """The gradients of the sum of squares of ``a · b``: ``2 (a·b) bᵀ`` and ``2 aᵀ (a·b)``."""
+    return jax.grad(lambda a, b: jnp.sum(jnp.square(a @ b)), (0, 1))(a, b)
 
-    Factors and solves are libraries' own, in plain float32 whatever products are computed in.
+
+def _gradient(n: int, *, quick: bool) -> Kernel:
+    shapes = ((n, n), (n, n))
+    return Kernel(
+        name=f"matmul_gradient-{n}-float32",
+        group="gradient",
+        shape=format_shapes(*shapes),
+        dtype="float32",
+        make_operands=normal_operands("float32", *shapes),
+        function=gradient,
+        quick=quick,
+        reference=lambda a, b: 2 * (a[:CHECKED_ROWS] @ b) @ b.T,
+    )
+
+
+def _invertible(rng: np.random.Generator, n: int) -> tuple[np.ndarray]:
+    """A well-conditioned matrix, so that its inverse does not test the precision of arithmetic.
+
+    Its eigenvalues lie within 1 of 2 (the circular law).
+    """
+    noise = rng.standard_normal((n, n), np.float32) / np.float32(np.sqrt(n))
+    return (2 * np.eye(n, dtype=np.float32) + noise,)
+
+
+def _inverse(n: int, *, quick: bool) -> Kernel:
+    """2 n³ FLOPs: 2/3 n³ for the factors, 4/3 n³ for the inverse from them.
+
+    That is getrf and getri (LAPACK Working Note 41, appendix C). Factorization and solves are calls
+    of libraries, in plain float32 whatever the precision of products is.
     """
     return Kernel(
-        f"inverse-{n}-float32", "matrix inverse", times((n, n)), "float32", partial(_invertible, n=n), jnp.linalg.inv, preset(quick),
-        "highest", flops=2 * n**3, reference=np.linalg.inv,
-    )  # fmt: skip
+        name=f"inverse-{n}-float32",
+        group="matrix inverse",
+        shape=format_shapes((n, n)),
+        dtype="float32",
+        make_operands=partial(_invertible, n=n),
+        function=jnp.linalg.inv,
+        quick=quick,
+        precision="highest",
+        flops=2 * n**3,
+        reference=np.linalg.inv,
+    )
 
 
 def fused(a: Array, b: Array, c: Array) -> Array:
-    """``D = A·B + C``, halves in, single sums out: what a tensor core does (system C10)."""
+    """``D = A·B + C`` as a tensor core computes it: half-precision factors, a float32 sum."""
     return jnp.matmul(a, b, preferred_element_type=jnp.float32) + c
 
 
-def _with_single_sum(
+_MULTIPLY_ADD = "D = A·B + C, the sum in float32"
+
+
+def _multiply_add_operands(
     rng: np.random.Generator, dtype: str, n: int, tiles: tuple[int, ...] = ()
 ) -> tuple[np.ndarray, ...]:
     shape = (*tiles, n, n)
-    return *normal(dtype, shape, shape)(rng), *normal("float32", shape)(rng)
+    factors = normal_operands(dtype, shape, shape)(rng)
+    return *factors, *normal_operands("float32", shape)(rng)
 
 
-def _fused(n: int, dtype: str, quick: bool) -> Kernel:
+def _multiply_add(n: int, dtype: str, *, quick: bool) -> Kernel:
     return Kernel(
-        f"multiply_add-{n}-{dtype}", "matrix product", f"{times((n, n), (n, n))} + {times((n, n))}", dtype,
-        partial(_with_single_sum, dtype=dtype, n=n), fused, preset(quick),
-        reference=lambda a, b, c: a[:CHECKED_ROWS] @ b + c[:CHECKED_ROWS], note="D = A·B + C, the sum in float32",
-    )  # fmt: skip
+        name=f"multiply_add-{n}-{dtype}",
+        group="matrix product",
+        shape=f"{format_shapes((n, n), (n, n))} + {format_shapes((n, n))}",
+        dtype=dtype,
+        make_operands=partial(_multiply_add_operands, dtype=dtype, n=n),
+        function=fused,
+        quick=quick,
+        reference=lambda a, b, c: a[:CHECKED_ROWS] @ b + c[:CHECKED_ROWS],
+        note=_MULTIPLY_ADD,
+    )
 
 
-def _tiles() -> Kernel:
+def _multiply_add_tiles() -> Kernel:
+    rows = slice(CHECKED_ROWS)
     return Kernel(
-        "multiply_add-tiles-float16", "matrix product", "65536 times 4×4 · 4×4 + 4×4", "float16",
-        partial(_with_single_sum, dtype="float16", n=4, tiles=(65536,)), fused,
-        reference=lambda a, b, c: a[:CHECKED_ROWS] @ b[:CHECKED_ROWS] + c[:CHECKED_ROWS], note="D = A·B + C, the sum in float32",
-    )  # fmt: skip
+        name="multiply_add-tiles-float16",
+        group="matrix product",
+        shape="65536 times 4×4 · 4×4 + 4×4",
+        dtype="float16",
+        make_operands=partial(_multiply_add_operands, dtype="float16", n=4, tiles=(65536,)),
+        function=fused,
+        reference=lambda a, b, c: a[rows] @ b[rows] + c[rows],
+        note=_MULTIPLY_ADD,
+    )
 
 
 def layer(x: Array, weights: Array, bias: Array) -> Array:
-    """``xW + b`` (system E2)."""
+    """``xW + b``."""
     return x @ weights + bias
 
 
-def _layer(rows: int, quick: bool) -> Kernel:
+def _layer(rows: int, *, quick: bool) -> Kernel:
     shapes = ((rows, 784), (784, 10), (10,))
     return Kernel(
-        f"dense-784_10-b{rows}-float32", "layer", "{} · {} + {}".format(*map(times, shapes)), "float32", normal("float32", *shapes),
-        layer, preset(quick), reference=lambda x, w, b: x[:CHECKED_ROWS] @ w + b,
-    )  # fmt: skip
+        name=f"dense-784_10-b{rows}-float32",
+        group="layer",
+        shape=f"{format_shapes(*shapes[:2])} + {format_shapes(shapes[2])}",
+        dtype="float32",
+        make_operands=normal_operands("float32", *shapes),
+        function=layer,
+        quick=quick,
+        reference=lambda x, w, b: x[:CHECKED_ROWS] @ w + b,
+    )
 
 
 def _neurons() -> Kernel:
     shapes = ((3, 4), (4,))
     return Kernel(
-        "dense-4_3-float32", "layer", times(*shapes), "float32", normal("float32", *shapes), product, preset(True),
-        reference=lambda weights, x: weights @ x, note="one call is all overhead",
-    )  # fmt: skip
+        name="dense-4_3-float32",
+        group="layer",
+        shape=format_shapes(*shapes),
+        dtype="float32",
+        make_operands=normal_operands("float32", *shapes),
+        function=product,
+        quick=True,
+        reference=lambda weights, x: weights @ x,
+        note="a call is all overhead",
+    )

@@ -1,8 +1,8 @@
-"""What memory allows, and nothing else: the four loops of STREAM (system D2).
+"""Memory bandwidth alone: the four loops of STREAM.
 
-Each writes into an array that is already there, its first operand, which is donated. A result in new memory costs a CPU two or three
-times as much: the system hands out each page at its first touch. Bytes are counted as STREAM does: what is read, once, and what is
-written, once.
+Each loop writes into an existing array, its first operand, which is donated. A result in new memory
+takes a CPU two to three times as long: the system provides each page at its first access. Bytes are
+counted as in STREAM: what is read, once, and what is written, once.
 
 Source: McCalpin 1995, *Memory Bandwidth and Machine Balance in Current High Performance Computers*.
 """
@@ -10,10 +10,16 @@ Source: McCalpin 1995, *Memory Bandwidth and Machine Balance in Current High Per
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.microbenchmarks.kernel import Kernel, normal, preset, times
+from experiments.microbenchmarks.kernel import (
+    Kernel,
+    format_shapes,
+    normal_operands,
+    size_class,
+)
 
-SCALAR = 3.0  # STREAM's own
-# Numbers in each array. STREAM asks for four times the last cache; two or three of these are more than one of 100 MB.
+SCALAR = 3.0  # as in STREAM
+# Numbers in each array. STREAM requires four times the last-level cache; two or three of these
+# arrays are larger than a cache of 100 MB.
 SIZES = {"cpu": 2**24, "accelerator": 2**26}
 
 
@@ -41,21 +47,28 @@ def triad(a: Array, b: Array, c: Array) -> Array:
     return b + SCALAR * c
 
 
+# Each loop and the number of its arrays.
 LOOPS = {
     "copy": (copy, 2),
     "scale": (scale, 2),
     "add": (add, 3),
     "triad": (triad, 3),
-}  # and the arrays of each
+}
 
 
 def kernels(platform: str) -> list[Kernel]:
     """The four loops over arrays larger than most caches."""
-    shape = (SIZES["cpu" if platform == "cpu" else "accelerator"],)
+    shape = (SIZES[size_class(platform)],)
     return [
         Kernel(
-            f"stream-{name}-float32", "memory bandwidth", times(*(shape,) * arrays), "float32",
-            normal("float32", *(shape,) * arrays), loop, preset(name in ("copy", "triad")), how="into",
+            name=f"stream-{name}-float32",
+            group="memory bandwidth",
+            shape=format_shapes(*(shape,) * arrays),
+            dtype="float32",
+            make_operands=normal_operands("float32", *(shape,) * arrays),
+            function=loop,
+            quick=name in ("copy", "triad"),
+            measurement="into",
         )
         for name, (loop, arrays) in LOOPS.items()
-    ]  # fmt: skip
+    ]

@@ -1,4 +1,4 @@
-"""The peer that users come from: the same network as a newcomer to Flax writes it, with `nnx.jit` and the library's own layers."""
+"""The peer in plain Flax: the network as a newcomer writes it, with `nnx.jit` and Flax's layers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ import optax
 from flax import nnx
 from jax import Array, lax
 
-from experiments.peers import layers as of
+from experiments.peers import layers
 from experiments.peers.layers import Layer, Task
 
 ACTIVATIONS = {
@@ -27,24 +27,18 @@ class Flax:
     def __init__(self, task: Task):
         jax.config.update("jax_platforms", "cpu")
         self.model = _chain(task.layers, task, nnx.Rngs(0))
-        momentum = 0.9 if task.optimizer == "momentum" else None
-        updates = (
-            optax.adam(task.rate) if task.optimizer == "adam" else optax.sgd(task.rate, momentum)
-        )
-        self.optimizer = nnx.Optimizer(self.model, updates, wrt=nnx.Param)
-        self.step, self.predict = (
-            nnx.jit(_step_of(task)),
-            nnx.jit(lambda model, images: model(images)),
-        )
+        self.optimizer = nnx.Optimizer(self.model, _optimizer(task), wrt=nnx.Param)
+        self.step = nnx.jit(_make_step(task))
+        self.predict = nnx.jit(lambda model, images: model(images))
         self.images, self.labels = jnp.asarray(task.images), jnp.asarray(task.labels)
 
     def logits(self) -> np.ndarray:
-        """In evaluation, ``f32[N, outputs]``."""
+        """The logits of the batch in evaluation, ``f32[N, outputs]``."""
         self.model.eval()
         return np.asarray(self.predict(self.model, self.images))
 
     def losses(self, steps: int) -> list[float]:
-        """Cross-entropy of each of the next steps, before its update."""
+        """Takes steps; returns the cross-entropy of each, before its update."""
         self.model.train()
         return [
             float(self.step(self.model, self.optimizer, self.images, self.labels))
@@ -52,22 +46,28 @@ class Flax:
         ]
 
     def train(self, steps: int) -> None:
-        """So many steps, finished."""
+        """Takes steps and waits for them."""
         self.model.train()
         for _ in range(steps):
             loss = self.step(self.model, self.optimizer, self.images, self.labels)
         jax.block_until_ready((loss, nnx.state(self.model)))
 
     def infer(self, calls: int) -> None:
-        """So many forward passes, finished."""
+        """Makes forward passes and waits for them."""
         self.model.eval()
         for _ in range(calls):
             logits = self.predict(self.model, self.images)
         jax.block_until_ready(logits)
 
 
-def _step_of(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], Array]:
-    """``step(model, optimizer, images, labels)``: one update; the cross-entropy before it, ``f32[]``."""
+def _optimizer(task: Task) -> optax.GradientTransformation:
+    if task.optimizer == "adam":
+        return optax.adam(task.learning_rate)
+    return optax.sgd(task.learning_rate, 0.9 if task.optimizer == "momentum" else None)
+
+
+def _make_step(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], Array]:
+    """``step(model, optimizer, images, labels)``: updates; returns the cross-entropy before it."""
 
     def losses(model: nnx.Module, images: Array, labels: Array) -> tuple[Array, Array]:
         logits = model(images)
@@ -78,7 +78,7 @@ def _step_of(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], 
         kernels = [
             layer.kernel[...]
             for _, layer in nnx.iter_modules(model)
-            if getattr(layer, "decays", False)
+            if getattr(layer, "has_weight_decay", False)
         ]
         return loss + task.weight_decay / 2 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
 
@@ -91,7 +91,7 @@ def _step_of(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array], 
 
 
 class _Residual(nnx.Module):
-    """A block and its way around."""
+    """A residual block: ``body(x) + shortcut(x)``."""
 
     def __init__(self, body: nnx.Module, shortcut: nnx.Module):
         self.body, self.shortcut = body, shortcut
@@ -100,57 +100,68 @@ class _Residual(nnx.Module):
         return self.body(x) + self.shortcut(x)
 
 
-def _chain(layers: tuple[Layer, ...], task: Task, rngs: nnx.Rngs) -> nnx.Sequential:
-    return nnx.Sequential(*(_layer(layer, task, rngs) for layer in layers))
+def _chain(chain: tuple[Layer, ...], task: Task, rngs: nnx.Rngs) -> nnx.Sequential:
+    return nnx.Sequential(*(_build(layer, task, rngs) for layer in chain))
 
 
-def _layer(layer: Layer, task: Task, rngs: nnx.Rngs) -> Callable[[Array], Array]:
+def _build(layer: Layer, task: Task, rngs: nnx.Rngs) -> Callable[[Array], Array]:
     match layer:
-        case of.Conv() | of.Dense() | of.Norm():
-            return _weighted(layer, task, rngs)
-        case of.Activation(kind):
+        case layers.Conv() | layers.Dense() | layers.Norm():
+            return _build_with_weights(layer, task, rngs)
+        case layers.Activation(kind):
             return ACTIVATIONS[kind]
-        case of.Pool(kind, window, strides, same):
-            sizes = {
-                "window_shape": (window, window),
-                "strides": (strides, strides),
-                "padding": "SAME" if same else "VALID",
-            }
-            return partial(POOLS[kind], **sizes)
-        case of.ResponseNorm():
+        case layers.Pool(kind, window, strides, same):
+            return partial(
+                POOLS[kind],
+                window_shape=(window, window),
+                strides=(strides, strides),
+                padding="SAME" if same else "VALID",
+            )
+        case layers.ResponseNorm():
             return partial(_response_norm, layer=layer)
-        case of.Dropout(rate):
+        case layers.Dropout(rate):
             return nnx.Dropout(rate, rngs=rngs)
-        case of.Flatten():
+        case layers.Flatten():
             return lambda images: images.reshape(len(images), -1)
-        case of.GlobalAverage():
+        case layers.GlobalAverage():
             return lambda images: images.mean(axis=(1, 2))
-        case of.Residual(body, shortcut):
+        case layers.Residual(body, shortcut):
             return _Residual(_chain(body, task, rngs), _chain(shortcut, task, rngs))
 
 
-def _weighted(layer: of.Conv | of.Dense | of.Norm, task: Task, rngs: nnx.Rngs) -> nnx.Module:
-    leaves = task.leaves(layer.name)
-    if isinstance(layer, of.Norm):
+def _build_with_weights(
+    layer: layers.Conv | layers.Dense | layers.Norm, task: Task, rngs: nnx.Rngs
+) -> nnx.Module:
+    weights = task.layer_weights(layer.name)
+    if isinstance(layer, layers.Norm):
         module = nnx.BatchNorm(
-            len(leaves["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs
+            len(weights["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs
         )
-    elif isinstance(layer, of.Dense):
-        module = nnx.Linear(*leaves["kernel"].shape, rngs=rngs)
+    elif isinstance(layer, layers.Dense):
+        module = nnx.Linear(*weights["kernel"].shape, rngs=rngs)
     else:
-        side, _, inputs, outputs = leaves["kernel"].shape
-        padding = side // 2 if layer.padding is None else layer.padding
-        around = ((padding, padding),) * 2
-        module = nnx.Conv(
-            inputs, outputs, (side, side), layer.strides, padding=around, use_bias="bias" in leaves, rngs=rngs
-        )  # fmt: skip
-    for leaf, array in leaves.items():
-        getattr(module, leaf)[...] = jnp.asarray(array)
-    module.decays = "kernel" in leaves and task.decays(layer.name)
+        module = _conv(layer, weights, rngs)
+    for name, array in weights.items():
+        getattr(module, name)[...] = jnp.asarray(array)
+    module.has_weight_decay = "kernel" in weights and task.has_weight_decay(layer.name)
     return module
 
 
-def _response_norm(images: Array, *, layer: of.ResponseNorm) -> Array:
+def _conv(layer: layers.Conv, weights: dict[str, np.ndarray], rngs: nnx.Rngs) -> nnx.Conv:
+    side, _, inputs, outputs = weights["kernel"].shape
+    padding = side // 2 if layer.padding is None else layer.padding
+    return nnx.Conv(
+        inputs,
+        outputs,
+        (side, side),
+        layer.strides,
+        padding=((padding, padding),) * 2,
+        use_bias="bias" in weights,
+        rngs=rngs,
+    )
+
+
+def _response_norm(images: Array, *, layer: layers.ResponseNorm) -> Array:
     window = (1, 1, 1, 2 * layer.radius + 1)
     squares = lax.reduce_window(images**2, 0.0, lax.add, window, (1, 1, 1, 1), "SAME")
     return images / (layer.bias + layer.alpha * squares) ** layer.beta

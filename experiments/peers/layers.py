@@ -1,6 +1,7 @@
-"""A network as a list of layers that every library can build, and what is done with it. Imports no library of networks.
+"""A network as a list of layers that every library can build, and the task that each one performs.
 
-Channels, units and kernels are those of the weights, which go by the names that they have in our network.
+Imports no deep-learning library. The numbers of channels and units and the sizes of kernels are
+those of the weights, which have the names that they have in the network of `jaxcnn`.
 """
 
 import dataclasses
@@ -12,12 +13,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolution, with a bias where the weights have one.
+    """Convolution, with a bias if its weights have one.
 
     Attributes:
       name: of its weights.
       padding: pixels on every side; half the kernel if not given.
-      strides: of both axes.
+      strides: along both axes.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Norm:
-    """Batch norm; `momentum` is the share that running statistics keep."""
+    """Batch norm; `momentum` is the share of the running statistics that an update keeps."""
 
     name: str
     epsilon: float
@@ -43,14 +44,14 @@ class Norm:
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of each element; the leaky ReLU has a slope of 0.1."""
+    """An elementwise function; the leaky ReLU has a slope of 0.1."""
 
     kind: Literal["relu", "leaky_relu", "tanh"]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Pooling; `same` as TensorFlow has it, ``ceil(side / strides)`` windows."""
+    """Pooling; `same` as in TensorFlow: ``ceil(side / strides)`` windows."""
 
     kind: Literal["max", "average"]
     window: int = 2
@@ -60,7 +61,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class ResponseNorm:
-    """Local response normalisation over ``2 * radius + 1`` channels, `alpha` not divided by their number."""
+    """Local response normalization over ``2 * radius + 1`` channels.
+
+    `alpha` is not divided by their number.
+    """
 
     radius: int
     bias: float
@@ -87,7 +91,7 @@ class GlobalAverage:
 
 @dataclass(frozen=True)
 class Residual:
-    """What `body` makes of the input, plus the input, or what `shortcut` makes of it."""
+    """``body(x) + shortcut(x)``; an empty shortcut is the identity."""
 
     body: tuple["Layer", ...]
     shortcut: tuple["Layer", ...] = ()
@@ -109,19 +113,19 @@ Layer = (
 
 @dataclass(frozen=True)
 class Task:
-    """What every library does.
+    """A network, a batch and an optimizer, which every library trains and evaluates.
 
     Attributes:
       model: the network's name in `jaxcnn.models`.
-      layers: the same network.
-      weights: its parameters and running statistics, by their names there.
+      layers: the same network, layer by layer.
+      weights: its parameters and running statistics, by their names in that network.
       images: one batch, ``f32[N, H, W, C]``.
       labels: its classes, ``i32[N]``.
-      classes: how many there are.
+      num_classes: the number of classes.
       optimizer: ``sgd``, ``momentum`` or ``adam``.
-      rate: the learning rate.
-      decay: factor of half the squared norm of kernels, a term of the loss.
-      decayed: the layers whose kernels; all if empty.
+      learning_rate: constant.
+      weight_decay: the loss includes half the squared norm of the kernels, times this factor.
+      weight_decay_layers: the layers to whose kernels that applies; all if empty.
       threads: that a library may use.
     """
 
@@ -130,31 +134,32 @@ class Task:
     weights: dict[str, np.ndarray]
     images: np.ndarray
     labels: np.ndarray
-    classes: int
+    num_classes: int
     optimizer: str
-    rate: float
+    learning_rate: float
     weight_decay: float
     weight_decay_layers: tuple[str, ...]
     threads: int
 
     @property
     def binary(self) -> bool:
-        """Whether the one output is the logit of the second of two classes."""
+        """Whether the single output is the logit of the second of two classes."""
         return self.weights["out.kernel"].shape[-1] == 1
 
-    def leaves(self, name: str) -> dict[str, np.ndarray]:
-        """A layer's own weights: ``kernel``, ``bias``, ``scale``, ``mean``, ``var``, those that it has."""
+    def layer_weights(self, name: str) -> dict[str, np.ndarray]:
+        """The weights of a layer, of ``kernel``, ``bias``, ``scale``, ``mean`` and ``var``."""
         split = [(*path.rpartition("."), array) for path, array in self.weights.items()]
-        return {leaf: array for layer, _, leaf, array in split if layer == name}
+        return {weight: array for layer, _, weight, array in split if layer == name}
 
-    def decays(self, name: str) -> bool:
-        """Whether the kernel of a layer decays."""
-        return self.weight_decay > 0 and (
-            not self.weight_decay_layers or name.split(".")[0] in self.weight_decay_layers
-        )
+    def has_weight_decay(self, name: str) -> bool:
+        """Whether weight decay applies to the kernel of a layer."""
+        layers = self.weight_decay_layers
+        return self.weight_decay > 0 and (not layers or name.split(".")[0] in layers)
 
     def without_dropout(self) -> "Task":
-        """The same, and no two libraries draw alike, so that losses in training can be compared."""
-        return dataclasses.replace(
-            self, layers=tuple(layer for layer in self.layers if not isinstance(layer, Dropout))
-        )
+        """The same without dropout, so that training losses can be compared.
+
+        No two libraries draw the same random numbers.
+        """
+        layers = tuple(layer for layer in self.layers if not isinstance(layer, Dropout))
+        return dataclasses.replace(self, layers=layers)

@@ -1,4 +1,7 @@
-"""How much memory a process holds at most while it works; without JAX, which peers do not load. Linux alone says."""
+"""Peak memory of a process during some work.
+
+Does not import JAX, which the other libraries' processes do not load. Only Linux reports it.
+"""
 
 import ctypes
 import gc
@@ -9,19 +12,24 @@ from pathlib import Path
 PROCESS = Path("/proc/self")
 
 
-def peak_of(work: Callable[[], None]) -> int | None:
-    """Bytes resident at most while `work` ran, libraries included; None where the system does not say.
+def peak_memory_of(work: Callable[[], None]) -> int | None:
+    """Runs some work and returns the peak of resident bytes meanwhile, libraries included.
 
-    What was freed before is given back to the system first, so that compiling does not count.
+    Freed memory is returned to the system first, so that earlier compilation does not count.
+
+    Args:
+      work: to run.
+
+    Returns:
+      None if the system does not report it; then the work does not run.
     """
     try:
         ctypes.CDLL(None).malloc_trim(0)
         gc.collect()
-        (PROCESS / "clear_refs").write_text(
-            "5"
-        )  # sets the high-water mark back to what is held (proc(5))
+        # resets the high-water mark to the present use (proc(5))
+        (PROCESS / "clear_refs").write_text("5")
     except (OSError, AttributeError, TypeError):
         return None
     work()
-    found = re.search(r"^VmHWM:\s*(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    peak = re.search(r"^VmHWM:\s*(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
+    return int(peak[1]) * 1024 if peak else None

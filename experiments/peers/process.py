@@ -1,4 +1,4 @@
-"""The other end of a worker: starts it, asks it, ends it."""
+"""The parent's side of a worker process: starts it, calls it, ends it."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,8 @@ from typing import Any
 
 import psutil
 
-# What each peer needs; the first word is the library's, the others say how it is used.
+# The packages that each peer needs. The first word of a peer's name is its library, the others say
+# how it is used.
 PEERS: dict[str, tuple[str, ...]] = {
     "ours": (),
     "flax": (),
@@ -30,24 +31,30 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no processes of its own, that would wait beside the others
+    # no compilation processes, which would wait beside the others
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
 }
+LOG_TIMEOUT = 10  # seconds, for a worker that did not reply to end and complete its log
 
 
 class PeerFailed(Exception):
-    """A worker ended, or took too long; its last words are the message."""
+    """A worker ended or took too long; the message has the last line of its log."""
 
 
-def missing(peer: str) -> list[str]:
+def missing_packages(peer: str) -> list[str]:
     """The packages that a peer needs and that are not installed."""
     return [package for package in PEERS[peer] if importlib.util.find_spec(package) is None]
 
 
 class Worker:
-    """A process of `experiments.peers.worker`.
+    """A process that runs `experiments.peers.worker` for one peer.
 
-    Attributes:
+    Args:
       peer: a key of `PEERS`.
+      task: the file of the pickled `Task`; the log is written beside it.
+      threads: that the library may use.
+      time_limit: seconds for each call.
+      environment: further variables of the process.
     """
 
     def __init__(
@@ -60,66 +67,65 @@ class Worker:
         environment: Mapping[str, str] | None = None,
     ):
         self.peer, self.time_limit = peer, time_limit
-        self._said = task.with_name(f"{peer.replace(' ', '_')}.said")
-        count = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        with self._said.open("w") as log:
+        self._log = task.with_name(f"{peer.replace(' ', '_')}.log")
+        counts = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "experiments.peers.worker", peer, str(task)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
-                env=os.environ | ENVIRONMENT | count | dict(environment or {}),
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env=os.environ | ENVIRONMENT | counts | dict(environment or {}),
+            )
 
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of a method of `worker.Predictions`.
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of `worker.PeerMethods` and returns its result.
 
         Raises:
-          PeerFailed: there was none.
+          PeerFailed: the process ended or took too long.
         """
-        late = threading.Timer(self.time_limit, self._kill)
-        late.start()
+        timer = threading.Timer(self.time_limit, self._kill)
+        timer.start()
         try:
-            self._process.stdin.write(json.dumps([name, arguments]) + "\n")
+            self._process.stdin.write(json.dumps([method, arguments]) + "\n")
             self._process.stdin.flush()
-            answer = self._process.stdout.readline()
+            reply = self._process.stdout.readline()
         except BrokenPipeError:
-            answer = ""
+            reply = ""
         finally:
-            late.cancel()
-        if not answer:
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # its last words come after its last answer
-                self._process.wait(10)
-            raise PeerFailed(f"{self.peer}: {self._last_words()}")
-        return json.loads(answer)
+            timer.cancel()
+        if not reply:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(LOG_TIMEOUT)
+            raise PeerFailed(f"{self.peer}: {self._last_log_line()}")
+        return json.loads(reply)
 
     def processor_time(self) -> float:
-        """Seconds of processor time that it has used."""
+        """Seconds of processor time that the process has used."""
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
     def close(self) -> None:
-        """Ends it, with all that it started."""
+        """Ends the process and all processes that it started; may be called again."""
+        if self._process.stdin.closed:
+            return
         self._kill()
         self._process.wait()
         self._process.stdin.close()
         self._process.stdout.close()
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):  # gone already
+        with contextlib.suppress(ProcessLookupError):  # it has ended
             if os.name == "posix":
                 os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
 
-    def _last_words(self) -> str:
-        lines = [
-            line.strip()
-            for line in self._said.read_text(errors="replace").splitlines()
-            if line.strip()
-        ]
-        return (
-            lines[-1]
-            if lines
-            else f"ended without a word, or took longer than {self.time_limit:g} s (--time-limit)"
-        )
+    def _last_log_line(self) -> str:
+        text = self._log.read_text(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if lines:
+            return lines[-1]
+        return f"ended without a message, or took longer than {self.time_limit:g} s (--time-limit)"

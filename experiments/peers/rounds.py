@@ -1,4 +1,4 @@
-"""Times what workers do in turn, one of them at a time, the others asleep."""
+"""Times the work of several workers in turn: one of them runs at a time, the others sleep."""
 
 import math
 import time
@@ -7,31 +7,37 @@ from dataclasses import dataclass
 
 from experiments.peers.process import Worker
 
-SETTLE = (
-    0.02  # seconds before each turn: OpenMP's threads spin for some milliseconds before they sleep
-)
+# Seconds before each turn: OpenMP's threads spin for some milliseconds before they sleep.
+SETTLE = 0.02
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one worker does: ``train``, ``once`` or ``infer``."""
+    """One kind of work of one worker.
+
+    Attributes:
+      worker: that does it.
+      work: ``train``, ``once`` or ``infer``.
+    """
 
     worker: Worker
-    what: str
+    work: str
 
     @property
     def name(self) -> str:
-        return f"{self.worker.peer}: {self.what}"
+        """The name of its samples."""
+        return f"{self.worker.peer}: {self.work}"
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What came of it.
+    """The samples of all rounds.
 
     Attributes:
-      samples: seconds a step or call, one a round, by the turn's name.
-      calls: in one sample.
-      idle_load: processor time of the workers whose turn it was not, over the time of the turns.
+      samples: seconds per step or call, one per round, by the turn's name.
+      calls: the number of calls in a sample, by the turn's name.
+      idle_load: processor time of the workers during the turns of others, over the time of the
+        turns.
     """
 
     samples: dict[str, list[float]]
@@ -39,30 +45,36 @@ class Rounds:
     idle_load: float
 
 
-def interleaved(turns: Sequence[Turn], rounds: int, *, sample: float) -> Rounds:
-    """One sample of each turn a round, every other round backwards, as `measure.timing.interleaved`, over processes.
+def time_interleaved(turns: Sequence[Turn], rounds: int, *, sample: float) -> Rounds:
+    """Takes one sample of each turn per round, every other round in reverse order.
+
+    This is `measure.timing.time_interleaved` over processes.
 
     Args:
-      turns: of any workers, each asked often enough before to have compiled what it does.
+      turns: of workers that have already compiled this work.
       rounds: a comparison needs 7.
-      sample: seconds that a sample takes, or one call if that takes longer.
+      sample: seconds that a sample takes; one call if that takes longer.
     """
     calls = {turn.name: max(1, math.ceil(sample / _estimate(turn))) for turn in turns}
     samples: dict[str, list[float]] = {turn.name: [] for turn in turns}
-    idle = spent = 0.0
+    idle = elapsed = 0.0
     workers = {turn.worker.peer: turn.worker for turn in turns}
     for round_ in range(rounds):
         for turn in turns[:: -1 if round_ % 2 else 1]:
             time.sleep(SETTLE)
             others = [worker for worker in workers.values() if worker is not turn.worker]
-            before, start = sum(other.processor_time() for other in others), time.perf_counter()
-            samples[turn.name].append(turn.worker.ask("timed", turn.what, calls[turn.name]))
-            spent += time.perf_counter() - start
-            idle += sum(other.processor_time() for other in others) - before
-    return Rounds(samples, calls, idle / spent)
+            before, start = _processor_time(others), time.perf_counter()
+            samples[turn.name].append(turn.worker.call("time", turn.work, calls[turn.name]))
+            elapsed += time.perf_counter() - start
+            idle += _processor_time(others) - before
+    return Rounds(samples, calls, idle / elapsed)
+
+
+def _processor_time(workers: Sequence[Worker]) -> float:
+    return sum(worker.processor_time() for worker in workers)
 
 
 def _estimate(turn: Turn) -> float:
-    """Seconds a call, once it is warm."""
-    turn.worker.ask("timed", turn.what, 1)
-    return turn.worker.ask("timed", turn.what, 2)
+    """Seconds per call after a warm-up."""
+    turn.worker.call("time", turn.work, 1)
+    return turn.worker.call("time", turn.work, 2)

@@ -1,4 +1,4 @@
-"""From what the peers answered to figures: do they agree, who is best, and ours against it."""
+"""Results of the peers: whether they agree, which is the fastest, and ours compared with it."""
 
 import math
 import statistics
@@ -7,56 +7,68 @@ from typing import Any
 
 from experiments.measure.noise import compare, median_interval
 
-# Largest differences: of logits over the largest logit and of the first step's loss over the loss, from ours; and of the second's, by
-# which a gradient that is wrong is seen, from the median of all, as none of them is the right one. Adam makes full steps of the rounding
-# of gradients near zero, and batch norm over four rows magnifies them: there the libraries' second losses lie up to 0.13 from one
-# another, elsewhere within 1e-4.
+# The largest differences allowed: of logits, relative to the largest logit, and of the loss of the
+# first step, relative to the loss, from ours; and of the loss of the second step, which shows a
+# wrong gradient, from the median of all peers, as none of them is the reference. Adam takes full
+# steps in the direction of the rounding errors of gradients near zero, and batch norm over four
+# rows magnifies them: there the libraries' second losses differ by up to 0.13, elsewhere by less
+# than 1e-4.
 TOLERANCES = {"logits": 1e-4, "first_loss": 1e-3, "second_loss": 0.1}
-RIVALS = ("torch", "keras")  # plain Flax is held against ours by itself
+RIVALS = ("torch", "keras")  # plain Flax is compared with ours separately
 
 
-def agreed(
-    answers: Mapping[str, Mapping[str, Any]],
+def check_agreement(
+    outputs: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """How far each peer's answers lie from ours, and of each that lies too far, ours among them, a sentence.
+    """Checks that all peers compute the same.
 
     Args:
-      answers: of `worker.Predictions.agreement`, by peer, ``ours`` among them.
+      outputs: by peer, including ``ours``: the logits and losses of `worker.PeerMethods.outputs`.
 
-    >>> one, other = {"logits": [[1.0, -4.0]], "losses": [2.0, 1.0]}, {"logits": [[1.0, -3.0]], "losses": [2.0, 1.0]}
-    >>> agreed({"ours": one, "torch": other})[1]
+    Returns:
+      The differences of each other peer from ours; and a sentence for each peer, ours included,
+      whose difference is larger than allowed.
+
+    >>> ours = {"logits": [[1.0, -4.0]], "losses": [2.0, 1.0]}
+    >>> torch = {"logits": [[1.0, -3.0]], "losses": [2.0, 1.0]}
+    >>> check_agreement({"ours": ours, "torch": torch})[1]
     {'torch': 'torch computes another network: logits differ by 0.25, allowed are 0.0001'}
     """
-    seconds = {peer: answer["losses"][1] for peer, answer in answers.items()}
-    middle = statistics.median_low(
-        [loss for loss in seconds.values() if math.isfinite(loss)] or [math.nan]
-    )
-    from_ours = {peer: _differences(answer, answers["ours"]) for peer, answer in answers.items()}
-    judged = {
-        peer: found | {"second_loss": _relative(seconds[peer], middle)}
-        for peer, found in from_ours.items()
-    }
-    far = {
-        peer: f"{peer} computes another network: {name.replace('_', ' ')} {'differ' if name == 'logits' else 'differs'} by {difference:.2g}, allowed are {TOLERANCES[name]:g}"
-        for peer, differences in judged.items()
-        for name, difference in reversed(differences.items())  # the first of them stays
-        if not difference <= TOLERANCES[name]  # a NaN is no agreement
-    }
+    second_losses = {peer: result["losses"][1] for peer, result in outputs.items()}
+    finite = [loss for loss in second_losses.values() if math.isfinite(loss)]
+    median = statistics.median_low(finite or [math.nan])
+    from_ours = {peer: _differences(result, outputs["ours"]) for peer, result in outputs.items()}
+    disagreements = {}
+    for peer, differences in from_ours.items():
+        judged = differences | {"second_loss": _relative(second_losses[peer], median)}
+        if sentence := _first_disagreement(peer, judged):
+            disagreements[peer] = sentence
     del from_ours["ours"]
-    return from_ours, far
+    return from_ours, disagreements
+
+
+def _first_disagreement(peer: str, differences: Mapping[str, float]) -> str | None:
+    for name, difference in differences.items():
+        if not difference <= TOLERANCES[name]:  # NaN is a disagreement
+            verb = "differ" if name == "logits" else "differs"
+            return (
+                f"{peer} computes another network: {name.replace('_', ' ')} {verb} by "
+                f"{difference:.2g}, allowed are {TOLERANCES[name]:g}"
+            )
+    return None
 
 
 def _relative(value: float, reference: float) -> float:
     return abs(value - reference) / abs(reference)
 
 
-def _differences(answer: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
+def _differences(result: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, float]:
     pairs = [
         (a, b)
-        for row, own in zip(answer["logits"], ours["logits"], strict=True)
+        for row, own in zip(result["logits"], ours["logits"], strict=True)
         for a, b in zip(row, own, strict=True)
     ]
-    losses = [_relative(a, b) for a, b in zip(answer["losses"], ours["losses"], strict=True)]
+    losses = [_relative(a, b) for a, b in zip(result["losses"], ours["losses"], strict=True)]
     largest = max(abs(b) for _, b in pairs)
     return {
         "logits": max(abs(a - b) for a, b in pairs) / largest,
@@ -65,46 +77,63 @@ def _differences(answer: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str
     }
 
 
-def figures(
+def compute_metrics(
     samples: Mapping[str, Sequence[float]], memory: Mapping[str, int | None]
 ) -> tuple[dict[str, float], dict[str, str | None]]:
-    """Metrics by the names of `METRICS`, and which peers were best.
+    """Metrics of ours, also relative to the other peers.
 
     Args:
-      samples: seconds, one a round, by ``PEER: train``, ``PEER: infer`` and ``ours: once``.
+      samples: seconds, one per round, by ``PEER: train``, ``PEER: infer`` and ``ours: once``.
       memory: peak resident bytes of a train step, by peer.
+
+    Returns:
+      Metrics by the names of `METRICS`; and the fastest peers in training and in inference.
     """
-    step, call = samples["ours: train"], samples["ours: infer"]
-    low, high = median_interval(step)
-    metrics = {"step_time": statistics.median(step), "step_time_low": low, "step_time_high": high}
-    metrics |= {
-        "call_time": statistics.median(call),
+    low, high = median_interval(samples["ours: train"])
+    metrics = {
+        "step_time": statistics.median(samples["ours: train"]),
+        "step_time_low": low,
+        "step_time_high": high,
+        "call_time": statistics.median(samples["ours: infer"]),
         "once_step_time": statistics.median(samples["ours: once"]),
     }
-    best = {what: _best(samples, what) for what in ("train", "infer")}
-    for name, what, against in (
-        ("train_over_best_peer", "train", best["train"]), ("inference_over_best_peer", "infer", best["infer"]),
-        ("train_over_flax", "train", "flax"), ("inference_over_flax", "infer", "flax"),
-    ):  # fmt: skip
-        metrics |= _ratio(name, samples[f"ours: {what}"], samples.get(f"{against}: {what}"))
-    for name, what in (("best_peer_step_time", "train"), ("best_peer_call_time", "infer")):
-        metrics |= {name: statistics.median(samples[f"{best[what]}: {what}"])} if best[what] else {}
-    if (held := memory.get("ours")) is not None:
-        metrics["memory_peak"] = held
-        metrics |= {"memory_over_pytorch": held / theirs} if (theirs := memory.get("torch")) else {}
-    return metrics, {"best_peer_train": best["train"], "best_peer_inference": best["infer"]}
+    fastest = {work: _fastest(samples, work) for work in ("train", "infer")}
+    metrics |= _compare(samples, "train", fastest["train"], "train_over_best_peer")
+    metrics |= _compare(samples, "infer", fastest["infer"], "inference_over_best_peer")
+    metrics |= _compare(samples, "train", "flax", "train_over_flax")
+    metrics |= _compare(samples, "infer", "flax", "inference_over_flax")
+    for name, work in (("best_peer_step_time", "train"), ("best_peer_call_time", "infer")):
+        if fastest[work]:
+            metrics[name] = statistics.median(samples[f"{fastest[work]}: {work}"])
+    metrics |= _memory(memory)
+    return metrics, {"best_peer_train": fastest["train"], "best_peer_inference": fastest["infer"]}
 
 
-def _best(samples: Mapping[str, Sequence[float]], what: str) -> str | None:
-    rivals = {name.partition(":")[0] for name in samples if name.startswith(RIVALS)}
-    return min(
-        sorted(rivals), key=lambda peer: statistics.median(samples[f"{peer}: {what}"]), default=None
-    )
+def _fastest(samples: Mapping[str, Sequence[float]], work: str) -> str | None:
+    """The rival with the smallest median; None if there is none."""
+    rivals = sorted({name.partition(":")[0] for name in samples if name.startswith(RIVALS)})
+    medians = {peer: statistics.median(samples[f"{peer}: {work}"]) for peer in rivals}
+    return min(medians, key=medians.get, default=None)
 
 
-def _ratio(name: str, ours: Sequence[float], theirs: Sequence[float] | None) -> dict[str, float]:
-    """Median over rounds and its 98 % interval."""
+def _compare(
+    samples: Mapping[str, Sequence[float]], work: str, peer: str | None, name: str
+) -> dict[str, float]:
+    """The median ratio of our times to a peer's over the rounds, and its 98 % interval."""
+    theirs = samples.get(f"{peer}: {work}")
     if theirs is None:
         return {}
-    found = compare(ours, theirs, paired=True)
-    return {name: found.ratio, f"{name}_low": found.low, f"{name}_high": found.high}
+    comparison = compare(samples[f"ours: {work}"], theirs, paired=True)
+    return {
+        name: comparison.ratio,
+        f"{name}_low": comparison.low,
+        f"{name}_high": comparison.high,
+    }
+
+
+def _memory(memory: Mapping[str, int | None]) -> dict[str, float]:
+    if (ours := memory.get("ours")) is None:
+        return {}
+    if theirs := memory.get("torch"):
+        return {"memory_peak": ours, "memory_over_pytorch": ours / theirs}
+    return {"memory_peak": ours}

@@ -1,6 +1,7 @@
-"""The process of one peer: builds its network once, then does what it is asked, a line of JSON each way.
+"""The process of one peer: builds its network once, then serves calls, one line of JSON each way.
 
-``python -m experiments.peers.worker PEER TASK``: questions on stdin, answers on stdout, all else that is said on stderr.
+``python -m experiments.peers.worker PEER TASK`` reads calls from stdin and writes results to
+stdout; all other output goes to stderr.
 """
 
 import json
@@ -14,13 +15,18 @@ from typing import Any
 
 from experiments.measure import allocation
 from experiments.peers.layers import Dropout, Task
-from experiments.peers.memory import peak_of
+from experiments.peers.memory import peak_memory_of
 
-SEEN = 2  # steps whose losses are compared, and that memory is watched over
+STEPS = 2  # whose losses are compared, and during which memory is measured
 
 
-def program(peer: str, task: Task) -> Any:
-    """A peer's network, by its name in `peers.PEERS`; with `logits`, `losses`, `train` and `infer`."""
+def build(peer: str, task: Task) -> Any:
+    """A peer's network, with methods `logits`, `losses`, `train` and `infer`.
+
+    Args:
+      peer: a key of `process.PEERS`.
+      task: to perform.
+    """
     library, *variant = peer.split()
     if library == "torch":
         from experiments.peers.in_torch import Torch
@@ -39,59 +45,65 @@ def program(peer: str, task: Task) -> Any:
     return Ours(task)
 
 
-class Predictions:
-    """What a worker can be asked: the methods, by name.
+class PeerMethods:
+    """The methods that `process.Worker.call` can call, by name.
 
-    Attributes:
-      peer: its name.
-      task: see `Task`.
-      program: the network.
+    Args:
+      peer: a key of `process.PEERS`.
+      task: to perform.
     """
 
     def __init__(self, peer: str, task: Task):
-        self.peer, self.task, self.program = peer, task, program(peer, task)
+        self.peer, self.task, self.network = peer, task, build(peer, task)
 
-    def first(self) -> float:
-        """The loss of one step, by which it is finished."""
-        return self.program.losses(1)[0]
+    def first_step(self) -> float:
+        """Takes a step and waits for it; returns its loss."""
+        return self.network.losses(1)[0]
 
-    def agreement(self) -> dict[str, list]:
-        """Logits in evaluation and the losses of the first steps; those of the network without dropout, if it has any."""
-        logits = self.program.logits().tolist()
-        drawing = any(isinstance(layer, Dropout) for layer in self.task.layers)
-        alike = program(self.peer, self.task.without_dropout()) if drawing else self.program
-        return {"logits": logits, "losses": alike.losses(SEEN)}
+    def outputs(self) -> dict[str, list]:
+        """The logits in evaluation, and the losses of the first steps, without dropout."""
+        logits = self.network.logits().tolist()
+        has_dropout = any(isinstance(layer, Dropout) for layer in self.task.layers)
+        network = build(self.peer, self.task.without_dropout()) if has_dropout else self.network
+        return {"logits": logits, "losses": network.losses(STEPS)}
 
-    def memory(self) -> int | None:
+    def peak_memory(self) -> int | None:
         """Peak resident bytes of a train step."""
-        self.program.train(1)
-        return peak_of(partial(self.program.train, SEEN))
+        self.network.train(1)
+        return peak_memory_of(partial(self.network.train, STEPS))
 
-    def facts(self) -> dict[str, float]:
-        """Of a step; ours alone knows them."""
-        return self.program.facts()
+    def step_metrics(self) -> dict[str, float]:
+        """FLOPs, bytes and parameters of a step; only for ``ours``."""
+        return self.network.step_metrics()
 
-    def timed(self, what: str, calls: int) -> float:
-        """Seconds a call, so many in a row; where there are several, after one that is not timed, as the process has slept."""
-        work = getattr(self.program, what)
+    def time(self, work: str, calls: int) -> float:
+        """Seconds per call over several successive calls.
+
+        If there is more than one, an untimed call comes first, because the process was asleep.
+
+        Args:
+          work: a method of the network that takes a number of calls.
+          calls: the number of calls.
+        """
+        run = getattr(self.network, work)
         if calls > 1:
-            work(1)
+            run(1)
         start = time.perf_counter()
-        work(calls)
+        run(calls)
         return (time.perf_counter() - start) / calls
 
 
 def main() -> None:
-    """Answers until stdin ends."""
-    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
-        os.dup2(2, 1)  # libraries print where they like
+    """Serves calls until stdin ends."""
+    with os.fdopen(os.dup(1), "w", buffering=1) as results:
+        os.dup2(2, 1)  # libraries may print to stdout
         peer, path = sys.argv[1:]
         if peer == "ours":
             allocation.keep_freed_memory()  # as our command line does
-        asked = Predictions(peer, pickle.loads(Path(path).read_bytes()))
+        methods = PeerMethods(peer, pickle.loads(Path(path).read_bytes()))
         for line in sys.stdin:
             name, arguments = json.loads(line)
-            print(json.dumps(getattr(asked, name)(*arguments)), file=answers)
+            print(json.dumps(getattr(methods, name)(*arguments)), file=results)
 
 
 if __name__ == "__main__":

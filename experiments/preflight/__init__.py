@@ -1,4 +1,5 @@
-"""Compiles train steps for accelerators that are not here, with their own compilers, and says what to expect of them.
+"""Compiles train steps for accelerators that are not attached and reports what to expect of them.
 
-``python -m experiments.preflight --target=tpu-v5e-1``. Nothing here is measured: what comes of it is a plan, or a bound.
+``python -m experiments.preflight --target=tpu-v5e-1``. The accelerator's own compiler runs here,
+the compiled program does not: the results are memory plans and bounds, not measurements.
 """

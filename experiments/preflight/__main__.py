@@ -1,10 +1,11 @@
 """The command line: ``python -m experiments.preflight --target=tpu-v5e-1``."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from experiments.cli import BAD_INPUT, FAILED, parse_options, run_command
+from experiments.cli import FAILED, OK, parse_options, run_command
 from experiments.config import RunConfig
 from jaxcnn.errors import InputError
 
@@ -14,59 +15,65 @@ if TYPE_CHECKING:
     from experiments.harness.study import Case
     from experiments.records import Record
 
-__all__ = ["BAD_INPUT", "FAILED", "PreflightConfig", "main"]
-
 
 @dataclass(frozen=True)
 class PreflightConfig:
-    """Compiles train steps for accelerators that are not here, and says whether they fit, how large a batch does, and what to expect at best.
+    """Compiles train steps for accelerators that are not attached; reports memory and bounds.
 
-    Nothing runs. Models, targets, strategies and precisions may be several, by commas, or `all`; each combination is a case.
-    Ends with 0 only if every program was compiled and fits.
+    Nothing is run. Models, targets, strategies and precisions may be comma-separated lists, or
+    `all`; each combination is a case. The exit code is 0 only if every program compiles and fits.
     """
 
     target: str = "colab"
-    """tpu-v5e-4 (as Google counts), tpu-v5e:2x4 (by its shape), gpu-t4, gpu-h100-8, cpu; colab: what its free tier lends; all: one of each kind."""
+    """tpu-v5e-4 (Google's name), tpu-v5e:2x4 (the shape of a slice), gpu-t4, gpu-h100-8, cpu;
+    colab: the accelerators of its free tier; all: one target of each kind."""
     model: str = "lenet5"
-    """The network, by its published recipe; mlp:4096 is an MLP of that width."""
+    """The network, trained by its published recipe; mlp:4096 is an MLP of that width."""
     batch_size: int | None = None
-    """Images in a step, over all devices together; the recipe's, or 128, if not given."""
+    """Images per step, over all devices together; default: the recipe's, or 128."""
     image_size: int | None = None
-    """Side of the images; the published one if not given."""
+    """Side of the images; default: the published one."""
     strategy: str = "auto"
-    """jit, pmap, data; auto is jit on one device and data on several."""
+    """jit, pmap or data; auto is jit on one device and data on several."""
     precision: str = "float32"
     """float32, bfloat16 or float16."""
     effort: Literal["quick", "full"] = "quick"
-    """quick compiles at the compiler's lowest level of optimisation, which takes a tenth of the time and plans nearly the same
-    memory; full as it would be run."""
+    """quick compiles at the compiler's lowest optimization level, which takes a tenth of the time
+    and plans nearly the same memory; full compiles as for a real run."""
     fixed_batch: bool = False
     """Do not search for the largest batch that fits."""
     price: str | None = None
-    """What a chip costs, in US dollars an hour, as in 2.5/h; the device table's price if not given."""
+    """Price of one chip in US dollars per hour, as in 2.5/h; default: the device table's."""
     prices: str | None = None
     """A TOML file of such prices by accelerator."""
     results: str = "results"
     """Folder for records; may be a bucket."""
     time_limit: float = 1800.0
-    """Seconds that the compiler may take for a program."""
+    """Time limit in seconds for compiling one program."""
     force: bool = False
-    """Compile again what is known already."""
+    """Compile again, even if the result is known."""
     list_targets: bool = False
-    """Show what can be compiled for, and which compilers are installed, and end."""
+    """Show the targets and which compilers are installed, and exit."""
 
     def run_config(self) -> RunConfig:
-        """What the study takes of it.
+        """The options that the study reads, as a configuration of a run.
 
         Raises:
-          InputError: a number that cannot be.
+          InputError: a number that is out of range.
         """
-        names = ("batch_size", "image_size", "price", "prices", "results", "time_limit", "force")
-        return RunConfig(**{name: getattr(self, name) for name in names})
+        return RunConfig(
+            batch_size=self.batch_size,
+            image_size=self.image_size,
+            price=self.price,
+            prices=self.prices,
+            results=self.results,
+            time_limit=self.time_limit,
+            force=self.force,
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compiles and tells; returns an exit code of `experiments.run.run_command`."""
+    """Compiles and prints the results; returns an exit code of `experiments.cli`."""
     return run_command(
         lambda console: _run(
             parse_options(PreflightConfig, "experiments.preflight", arguments), console
@@ -79,22 +86,35 @@ def _run(config: PreflightConfig, console: "Console") -> int:
 
     if config.list_targets:
         terminal.print_targets(console)
-        return 0
-    cases = _cases(config)
-    found = _compile(cases, console)
-    if len(found) == 1:
-        terminal.print_case(console, found[0])
+        return OK
+    records = _compile_cases(_cases(config), console)
+    if len(records) == 1:
+        terminal.print_case(console, records[0])
     else:
-        terminal.print_cases(console, found)
+        terminal.print_cases(console, records)
     console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
-    return 0 if all(record.status == "predicted" for record in found) else FAILED
+    return OK if all(record.status == "predicted" for record in records) else FAILED
 
 
 def _cases(config: PreflightConfig) -> list["Case"]:
-    from experiments.hardware import prices
     from experiments.preflight import targets
     from experiments.studies import preflight
     from jaxcnn import models, parallel, training
+
+    _check_prices(config)
+    return preflight.build_cases(
+        config.run_config(),
+        targets.find(config.target),
+        _split_names(config.model, models.MODELS),
+        _split_names(config.strategy, parallel.STRATEGIES),
+        _split_names(config.precision, training.PRECISIONS),
+        effort=config.effort,
+        search_largest=not config.fixed_batch,
+    )
+
+
+def _check_prices(config: PreflightConfig) -> None:
+    from experiments.hardware import prices
 
     if config.price is not None and config.prices is not None:
         raise InputError("--price and --prices: give one of them")
@@ -102,38 +122,29 @@ def _cases(config: PreflightConfig) -> list["Case"]:
         prices.parse_price(config.price)
     if config.prices is not None:
         prices.read_prices(config.prices)
-    chosen = (
-        _several(config.model, models.MODELS), _several(config.strategy, parallel.STRATEGIES), _several(config.precision, training.PRECISIONS)
-    )  # fmt: skip
-    return preflight.points(
-        config.run_config(),
-        targets.find(config.target),
-        *chosen,
-        effort=config.effort,
-        largest=not config.fixed_batch,
-    )
 
 
-def _several(names: str, known: dict) -> list[str]:
-    return list(known) if names == "all" else [name.strip() for name in names.split(",")]
+def _split_names(text: str, known: Iterable[str]) -> list[str]:
+    return list(known) if text == "all" else [name.strip() for name in text.split(",")]
 
 
-def _compile(cases: list["Case"], console: "Console") -> list["Record"]:
-    """Each case's record, in turn; a line for each where there is no terminal to draw the progress on."""
-    from experiments.harness.progress import Cases
+def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:
+    """The record of each case; if there are several, each is printed when it is known."""
+    from experiments.harness.progress import StudyProgress
     from experiments.harness.runner import run_case
     from experiments.preflight import terminal
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
-    here, found = backend.select("cpu"), []
-    with Cases(console, "preflight") as bar:
+    cpu, records = backend.select("cpu"), []
+    with StudyProgress(console, "preflight") as bar:
         for number, case in enumerate(cases):
-            bar.begin("-".join(case.parts), len(cases) - number, found)
-            found.append(run_case("preflight", STUDIES["preflight"], case, here, console)[0])
+            bar.begin("-".join(case.parts), len(cases) - number, records)
+            record, _ = run_case("preflight", STUDIES["preflight"], case, cpu, console)
+            records.append(record)
             if len(cases) > 1:
-                terminal.print_line(console, found[-1], number + 1, len(cases))
-    return found
+                terminal.print_line(console, record, number + 1, len(cases))
+    return records
 
 
 if __name__ == "__main__":

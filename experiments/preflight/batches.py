@@ -1,29 +1,33 @@
-"""The largest batch that fits, in few compilations: each one tells how much memory the next would take."""
+"""Finds the largest batch that fits, in few compilations.
 
+Each compilation says how much memory its program needs, and thereby which batch to try next.
+"""
+
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from experiments.analysis.batch_limit import largest_batch
-from experiments.preflight.result import CompileResult
+from experiments.analysis import batch_limit
+from experiments.preflight.compiler import Compiler
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
+from jaxcnn import parallel
 
-NEAR = (
-    1 / 16
-)  # gap between the largest that fits and the smallest that does not, over the former, that is small enough
-MOST = 16  # compilations
-BEYOND = 1024  # times the largest known to fit, at most, is tried next
-ENOUGH = (
-    2**17
-)  # images a device: nobody trains with more, and compilers take minutes over some of the arrays
+TOLERANCE = 1 / 16  # the search ends when the gap is at most this share of the largest that fits
+MAX_COMPILATIONS = 16
+MAX_GROWTH = 1024  # the next batch is at most this many times the largest one known to fit
+# Images: nobody trains with larger batches, and compilers take minutes over some of the arrays.
+MAX_PER_DEVICE = 2**17
 
 
 @dataclass(frozen=True)
-class Limit:
+class BatchLimit:
     """Where memory ends.
 
     Attributes:
-      fits: the largest batch that was compiled and fits; None where none was found.
-      refused: the smallest that does not; None where none was found, or where `fits` is `ENOUGH`.
-      tries: batches that were asked about, in order.
+      fits: the largest batch that was compiled and fits; None if none does.
+      refused: the smallest batch that does not fit; None if every one tried does.
+      tries: the batches that were compiled, in order.
       failure: the message of a program that failed for another reason, which ended the search.
     """
 
@@ -32,109 +36,134 @@ class Limit:
     tries: tuple[int, ...]
     failure: str = ""
 
+    @property
+    def metrics(self) -> dict[str, int]:
+        """The limit by the names of `METRICS`, as far as it is known."""
+        values = {"largest_batch": self.fits, "smallest_refused_batch": self.refused}
+        return {name: value for name, value in values.items() if value is not None}
 
-def fits(result: CompileResult) -> bool:
-    """Whether the program was compiled and its plan fits into the memory that there is."""
-    return result.state == "compiled" and not (
-        result.memory and result.available and result.memory.total > result.available
-    )
 
+def find_largest(
+    compiler: Compiler, spec: ProgramSpec, result: CompileResult, *, full_effort: bool
+) -> BatchLimit | None:
+    """The limit of a network on a target.
 
-def search(ask: Callable[[int], CompileResult], first: int, unit: int) -> Limit:
-    """The limit, by compiling.
+    The search compiles at the lowest optimization level. With full effort its result is checked at
+    the compiler's default level, and searched for again at that level if it does not fit.
 
     Args:
-      ask: the outcome of a batch.
-      first: to begin with, a multiple of `unit`.
-      unit: every batch is a multiple of it: the devices that share it.
+      compiler: for the target.
+      spec: the program, with the batch to start from.
+      result: of compiling that program, at the lowest level unless `full_effort`.
+      full_effort: see above.
+
+    Returns:
+      The limit; None on a CPU, and if the program was neither compiled nor refused for its memory.
     """
-    found: dict[int, CompileResult] = {}
-    batch: int | None = first
-    while batch is not None and len(found) < MOST:
-        found[batch] = ask(batch)
-        if not fits(found[batch]) and found[batch].state not in ("compiled", "out_of_memory"):
-            return _limit(found, found[batch].message)
-        batch = following(found, unit, max(first, ENOUGH * unit))
-    return _limit(found)
-
-
-def _limit(found: Mapping[int, CompileResult], failure: str = "") -> Limit:
-    low, high = bounds(
-        {
-            batch: result
-            for batch, result in found.items()
-            if result.state in ("compiled", "out_of_memory")
-        }
-    )
-    return Limit(low or None, high, tuple(found), failure)
-
-
-def bounds(found: Mapping[int, CompileResult]) -> tuple[int, int | None]:
-    """The largest batch that fits below the smallest that does not, 0 for none; and that one."""
-    high = min((batch for batch, result in found.items() if not fits(result)), default=None)
-    return max(
-        (
-            batch
-            for batch, result in found.items()
-            if fits(result) and (high is None or batch < high)
-        ),
-        default=0,
-    ), high
-
-
-def following(found: Mapping[int, CompileResult], unit: int, enough: int) -> int | None:
-    """The next batch to try; None where the limit is known closely enough, or `enough` images fit.
-
-    A straight line through the memory that the two batches nearest to the limit need says where it meets what there is; a little
-    below that is tried, so that most often it fits, and then a little above. What the compiler says of programs that do not fit need not
-    lie on that line: where a try has not halved the gap, its middle is the next.
-    """
-    low, high = bounds(found)
-    if low >= enough or (high is not None and high - low <= max(unit, int(NEAR * low))):
+    if result.state not in ("compiled", "out_of_memory") or compiler.target.platform == "cpu":
         return None
-    if high is not None and _slow(found, high - low):
-        return _between(low, high, unit)
-    available = next((result.available for result in found.values() if result.available), None)
-    guess = _guess(found, available, low, high) if available else None
-    if guess is None:
-        guess = 2 * low if high is None else (low + high) // 2
-    least = low + max(unit, int(NEAR * low / 2)) if low else unit
-    most = min(enough, BEYOND * max(low, unit)) if high is None else high - unit
-    batch = _round(min(max(guess, least), most), unit)
-    return (
-        batch
-        if batch not in found and low < batch and (high is None or batch < high)
-        else _between(low, high, unit)
-    )
+
+    def compile_batch(batch: int, level: str) -> CompileResult:
+        if batch == spec.batch_size and not full_effort:
+            return result
+        with_batch = dataclasses.replace(spec, batch_size=batch)
+        return compiler(CompileRequest(with_batch, compiler.target, level))
+
+    unit = parallel.device_count(spec.strategy, compiler.target.devices)
+    limit = search(lambda batch: compile_batch(batch, LOWEST), spec.batch_size, unit)
+    if not full_effort or limit.fits is None or compile_batch(limit.fits, "").fits:
+        return limit
+    slightly_less = max(unit, limit.fits * 15 // 16 // unit * unit)
+    return search(lambda batch: compile_batch(batch, ""), slightly_less, unit)
 
 
-def _slow(found: Mapping[int, CompileResult], gap: int) -> bool:
-    low, high = bounds(dict(list(found.items())[:-1]))
+def search(compile_batch: Callable[[int], CompileResult], first: int, unit: int) -> BatchLimit:
+    """The limit, by compiling one batch after another.
+
+    Args:
+      compile_batch: compiles the program for a batch size.
+      first: the batch to start from, a multiple of `unit`.
+      unit: the number of devices that share a batch; every batch tried is a multiple of it.
+    """
+    results: dict[int, CompileResult] = {}
+    batch: int | None = first
+    while batch is not None and len(results) < MAX_COMPILATIONS:
+        results[batch] = compile_batch(batch)
+        if results[batch].state not in ("compiled", "out_of_memory"):
+            failed = results.pop(batch)
+            low, high = bracket(results)
+            return BatchLimit(low or None, high, (*results, batch), failed.message)
+        batch = next_batch(results, unit, max(first, MAX_PER_DEVICE * unit))
+    low, high = bracket(results)
+    return BatchLimit(low or None, high, tuple(results))
+
+
+def bracket(results: Mapping[int, CompileResult]) -> tuple[int, int | None]:
+    """The largest batch that fits and the smallest that does not.
+
+    A batch that fits counts only if no smaller one was refused.
+
+    Returns:
+      0 for the first if no batch fits, None for the second if all do.
+    """
+    high = min((batch for batch, result in results.items() if not result.fits), default=None)
+    fitting = [batch for batch, result in results.items() if result.fits]
+    return max((batch for batch in fitting if high is None or batch < high), default=0), high
+
+
+def next_batch(results: Mapping[int, CompileResult], unit: int, maximum: int) -> int | None:
+    """The next batch to try; None if the limit is known closely enough, or `maximum` images fit.
+
+    A straight line through the memory needs of two batches, those nearest to the available memory,
+    tells which batch needs just that much. A slightly smaller one is tried first, because it mostly
+    fits, then a slightly larger one. The sizes that compilers report when they refuse a program may
+    not lie on that line: if a try has not halved the gap, the middle of the gap is next.
+    """
+    low, high = bracket(results)
+    if low >= maximum or (high is not None and high - low <= max(unit, int(TOLERANCE * low))):
+        return None
+    if high is not None and _was_slow(results, high - low):
+        return _double_or_bisect(low, high, unit)
+    estimate = _estimate(results)
+    if estimate is None:
+        estimate = 2 * low if high is None else (low + high) // 2
+    at_least = low + max(unit, int(TOLERANCE * low / 2)) if low else unit
+    at_most = min(maximum, MAX_GROWTH * max(low, unit)) if high is None else high - unit
+    batch = _round_down(min(max(estimate, at_least), at_most), unit)
+    is_new = batch not in results and low < batch and (high is None or batch < high)
+    return batch if is_new else _double_or_bisect(low, high, unit)
+
+
+def _was_slow(results: Mapping[int, CompileResult], gap: int) -> bool:
+    """Whether the last try left more than half of the gap."""
+    low, high = bracket(dict(list(results.items())[:-1]))
     return low > 0 and high is not None and 2 * gap > high - low
 
 
-def _guess(
-    found: Mapping[int, CompileResult], available: float, low: int, high: int | None
-) -> int | None:
-    needs = {batch: result.needed for batch, result in found.items() if result.needed}
-    planned = {batch: need for batch, need in needs.items() if found[batch].state == "compiled"}
-    needs = planned if len(planned) > 1 else needs  # a plan says more than a refusal
+def _estimate(results: Mapping[int, CompileResult]) -> int | None:
+    """The largest batch by a straight line, and slightly less; None without two needs."""
+    available = next((r.available for r in results.values() if r.available), None)
+    if available is None:
+        return None
+    needs = {batch: result.needed for batch, result in results.items() if result.needed}
+    planned = {batch: need for batch, need in needs.items() if results[batch].state == "compiled"}
+    needs = planned if len(planned) > 1 else needs  # plans are more reliable than refusals
     nearest = sorted(needs, key=lambda batch: abs(needs[batch] - available))[:2]
-    line = largest_batch({batch: needs[batch] for batch in nearest}, available)
-    return None if line is None else int(line * (1 - NEAR / 4))
+    largest = batch_limit.largest_batch({batch: needs[batch] for batch in nearest}, available)
+    return None if largest is None else int(largest * (1 - TOLERANCE / 4))
 
 
-def _round(batch: int, unit: int) -> int:
-    """A batch or a little less: a multiple of `unit` that is round in binary.
+def _round_down(batch: int, unit: int) -> int:
+    """`batch` or slightly less: a multiple of `unit`, by a factor of at most seven binary digits.
 
-    >>> _round(760_583, 1), _round(1003, 4), _round(20, 4)
+    >>> _round_down(760_583, 1), _round_down(1003, 4), _round_down(20, 4)
     (753664, 1000, 20)
     """
     granule = unit * 2 ** max(0, (batch // unit).bit_length() - 7)
     return batch // granule * granule
 
 
-def _between(low: int, high: int | None, unit: int) -> int | None:
+def _double_or_bisect(low: int, high: int | None, unit: int) -> int | None:
     if high is None:
         return 2 * max(low, unit)
     middle = (low + high) // 2 // unit * unit

@@ -1,18 +1,23 @@
-"""What to expect at best: step time, MFU and money by the roofline of published figures, and scaling by the interconnect's."""
+"""Bounds of a train step: time, MFU and cost by the roofline, scaling by the interconnect.
+
+All of them follow from published figures of the accelerator.
+"""
 
 from dataclasses import dataclass
 
 from experiments.hardware import peak_for
-from experiments.measure.collectives import efficiency, sent
+from experiments.measure.collectives import bytes_sent, efficiency
 from experiments.measure.roofline import Roofline
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from jaxcnn import parallel
 
-# Training images of the data sets that the networks' recipes are for: A2, B3 and B4 of the studied documents; ILSVRC 2012; VOC 2007
-# and 2012 together, as Darknet trains; and of the digits that lie at hand, nine tenths of the training set.
-IMAGES = {
+# Training images of the data sets that the networks' recipes are for. Cats versus dogs: the split
+# of S. Agrawal's talk "Graphical Processing Units for Deep Learning"; CIFAR-10 and MNIST: the whole
+# training set; ImageNet: ILSVRC 2012; VOC: 2007 and 2012 together, as in Darknet; no name:
+# scikit-learn's digits, nine tenths of the training set.
+EPOCH_IMAGES = {
     "mnist": 60_000,
     "cifar10": 50_000,
     "cats_vs_dogs": 20_000,
@@ -24,12 +29,12 @@ IMAGES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What nothing can beat.
+    """What a step cannot do better than.
 
     Attributes:
       metrics: by the names of `METRICS`.
-      limit: ``compute`` or ``memory``; empty where no bound is known.
-      remarks: what should be known beside it.
+      limit: ``compute`` or ``memory``; empty if no bound is known.
+      remarks: what a reader of the metrics should know.
     """
 
     metrics: dict[str, float]
@@ -43,11 +48,15 @@ def bound(
     """The bound of a step.
 
     Args:
-      outcome: with its FLOPs and bytes.
-      asked: the program.
-      target: on which.
-      price: USD an hour for one chip; None where nobody knows. All chips of a target are paid for, those that are not used too.
-      images: of an epoch.
+      result: with the FLOPs and bytes of the step.
+      spec: the program.
+      target: the accelerators it was compiled for.
+      price: US dollars per hour of one chip; None if unknown. All chips of the target are paid for,
+        unused ones too.
+      images: training images per epoch.
+
+    Returns:
+      Only the work itself, and a remark, for a target without published peak or bandwidth.
     """
     if result.flops is None or result.bytes is None:
         return Bound({})
@@ -57,43 +66,49 @@ def bound(
         "arithmetic_intensity": result.flops / result.bytes,
     }
     if result.collectives:
-        work["bytes_exchanged"] = float(sum(each.bytes for each in result.collectives))
-    peak = peak_for(target.device, spec.precision) if target.device else None
-    if target.device is None or peak is None or target.device.bandwidth is None:
-        return Bound(work, remarks=(_unknown(spec, target),))
-    used = parallel.device_count(spec.strategy, target.devices)
-    chips = target.chips * used / target.devices
-    roofline = Roofline(peak.value * chips, target.device.bandwidth.value * chips)
+        work["bytes_exchanged"] = float(sum(entry.bytes for entry in result.collectives))
+    roofline = _roofline(spec, target)
+    if roofline is None:
+        return Bound(work, remarks=(_why_no_bound(spec, target),))
     seconds = roofline.bound(result.flops, result.bytes)
-    least = {
+    speed = {
         "step_time_bound": seconds,
         "images_per_second_bound": spec.batch_size / seconds,
         "mfu_ceiling": result.flops / seconds / roofline.peak,
         "peak_published": roofline.peak,
         "bandwidth_published": roofline.bandwidth,
     }
-    metrics = (
-        work | least | _money(seconds / spec.batch_size, price and price * target.chips, images)
-    )
-    between, remarks = _scaling(result, target, seconds)
-    return Bound(metrics | between, roofline.limit(result.flops, result.bytes), remarks)
+    cost = _cost(seconds / spec.batch_size, price and price * target.chips, images)
+    scaling, remarks = _scaling(result, target, seconds)
+    limit = roofline.limit(result.flops, result.bytes)
+    return Bound(work | speed | cost | scaling, limit, remarks)
 
 
-def _unknown(spec: ProgramSpec, target: Target) -> str:
+def _roofline(spec: ProgramSpec, target: Target) -> Roofline | None:
+    """That of the chips that the strategy uses; None if a figure of it is not published."""
+    device = target.device
+    peak = peak_for(device, spec.precision) if device else None
+    if device is None or peak is None or device.bandwidth is None:
+        return None
+    used = parallel.device_count(spec.strategy, target.devices)
+    chips = target.chips * used / target.devices
+    return Roofline(peak.value * chips, device.bandwidth.value * chips)
+
+
+def _why_no_bound(spec: ProgramSpec, target: Target) -> str:
     if target.platform == "cpu":
-        return "a CPU has no published peak: experiments.run measures it"
-    return f"no published peak of {spec.precision} for {target.row}: no bound on its time"
+        return "no bound on the step time: a CPU has no published peak; experiments.run measures it"
+    return f"no bound on the step time: no published peak of {spec.precision} for {target.row}"
 
 
-def _money(seconds: float, price: float | None, images: int) -> dict[str, float]:
-    """Of so many seconds an image."""
+def _cost(seconds_per_image: float, price: float | None, images: int) -> dict[str, float]:
     if not price:
         return {}
-    each = seconds * price / 3600
+    per_image = seconds_per_image * price / 3600
     return {
         "price_per_hour": price,
-        "cost_per_thousand_images_bound": 1000 * each,
-        "cost_per_epoch_bound": images * each,
+        "cost_per_thousand_images_bound": 1000 * per_image,
+        "cost_per_epoch_bound": images * per_image,
     }
 
 
@@ -102,12 +117,15 @@ def _scaling(
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     if not result.collectives:
         return {}, ()
-    if target.interconnect is None:
-        return {}, (f"no figure of the interconnect of {target.row}: no bound on scaling",)
-    least = sent(result.collectives, target.chips) / (
-        target.interconnect.value / 2
-    )  # in and out together make the figure
-    worst, best = efficiency(seconds, least)
-    return {
-        "communication_bound": least, "scaling_efficiency_bound": best, "scaling_efficiency_unhidden": worst,
-    }, (f"interconnect: {target.interconnect.source}, {target.interconnect.date}; half of it goes out",)  # fmt: skip
+    cell = target.interconnect
+    if cell is None:
+        return {}, (f"no bound on scaling: no published interconnect for {target.row}",)
+    outgoing = cell.value / 2  # the figure is of both directions together
+    communication = bytes_sent(result.collectives, target.chips) / outgoing
+    unhidden, hidden = efficiency(seconds, communication)
+    metrics = {
+        "communication_bound": communication,
+        "scaling_efficiency_bound": hidden,
+        "scaling_efficiency_unhidden": unhidden,
+    }
+    return metrics, (f"interconnect: {cell.source}, {cell.date}; half of it in each direction",)

@@ -1,4 +1,4 @@
-"""Asks the compiling process, within a time, and remembers what it said."""
+"""A compiler in a process of its own, with a time limit and a cache of results."""
 
 import hashlib
 import json
@@ -17,38 +17,39 @@ from experiments.preflight.targets import Target
 from experiments.preflight.worker import serve
 from jaxcnn.errors import InputError
 
-_ENDS = 5  # seconds that a process has to end by itself
+_EXIT_SECONDS = 5  # that the process gets to end by itself
+_CACHED_STATES = ("compiled", "lowered", "out_of_memory")  # a failure may have had another cause
 
 
 def cache_folder() -> Path:
-    """Where answers are kept, unless another is given."""
+    """The default folder of cached results."""
     return platformdirs.user_cache_path("jaxcnn") / "preflight"
 
 
 class Compiler:
-    """Compiles for one target; use as a context manager.
+    """Compiles programs for one target; use as a context manager.
 
     Attributes:
-      target: for which.
-      asked: programs that were really compiled, not remembered.
+      target: the accelerators to compile for.
+      compilations: the number of programs that were compiled, not read from the cache.
     """
 
     def __init__(
         self, target: Target, *, time_limit: float, folder: Path | None = None, fresh: bool = False
     ):
-        """Starts nothing yet.
+        """The process starts with the first program.
 
         Args:
-          target: for which.
-          time_limit: seconds that a program may take.
-          folder: of the answers that are kept; `cache_folder` if not given.
-          fresh: ask again what is known already.
+          target: the accelerators to compile for.
+          time_limit: seconds per program.
+          folder: of the cache; default: `cache_folder`.
+          fresh: compile even if the result is cached.
         """
         self.target, self.compilations = target, 0
-        self._limit, self._folder, self._fresh = time_limit, folder or cache_folder(), fresh
-        self._source = _source()
+        self._time_limit, self._folder, self._fresh = time_limit, folder or cache_folder(), fresh
+        self._source_digest = _source_digest()
         self._process = self._connection = None
-        self._log = tempfile.NamedTemporaryFile(prefix="jaxcnn-", suffix=".log")  # noqa: SIM115 closed in __exit__
+        self._log = tempfile.NamedTemporaryFile(prefix="jaxcnn-")  # noqa: SIM115, see __exit__
 
     def __enter__(self) -> "Compiler":
         return self
@@ -58,74 +59,62 @@ class Compiler:
         self._log.close()
 
     def __call__(self, request: CompileRequest) -> CompileResult:
-        """The answer, from the process or from memory.
+        """Compiles a program, or reads the result from the cache.
+
+        A process that crashes or takes too long is a result with the state ``failed``.
 
         Raises:
-          InputError: such a program cannot be.
+          InputError: the program is impossible, such as a network on images that are too small.
         """
         path = self._folder / f"{self._digest(request)}.json"
         if path.exists() and not self._fresh:
             return CompileResult.from_json(json.loads(path.read_text()))
         self.compilations += 1
-        result = self._ask(request)
-        if result.state in (
-            "compiled",
-            "lowered",
-            "out_of_memory",
-        ):  # what failed may have had other reasons
+        result = self._compile(request)
+        if result.state in _CACHED_STATES:
             self._folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
             temporary.write_text(json.dumps(result.to_json()))
             temporary.replace(path)
         return result
 
-    def _ask(self, request: CompileRequest) -> CompileResult:
+    def _compile(self, request: CompileRequest) -> CompileResult:
         if self._process is None:
             self._start()
         try:
             self._connection.send(request)
-            if not self._connection.poll(self._limit):
+            if not self._connection.poll(self._time_limit):
                 self._end(kill=True)
-                return CompileResult(
-                    "failed",
-                    f"compiling took longer than {self._limit:g} s (--time-limit)",
-                    seconds=self._limit,
-                )
-            found = self._connection.recv()
+                message = f"compiling took longer than {self._time_limit:g} s (--time-limit)"
+                return CompileResult("failed", message, seconds=self._time_limit)
+            answer = self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            return self._died()
-        if isinstance(found, InputError):
-            raise found
-        return found
+            return self._crash()
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        devices = (
-            self.target.devices
-            if self.target.platform == "cpu" or libraries.missing(self.target)
-            else 1
-        )
+        self._connection, other_end = context.Pipe()
+        on_cpu = self.target.platform == "cpu" or libraries.missing(self.target)
         self._process = context.Process(
-            target=serve, args=(theirs, self._log.name, devices), daemon=True
+            target=serve,
+            args=(other_end, self._log.name, self.target.devices if on_cpu else 1),
+            daemon=True,
         )
         self._process.start()
-        theirs.close()
+        other_end.close()
 
-    def _died(self) -> CompileResult:
-        self._process.join(_ENDS)
+    def _crash(self) -> CompileResult:
+        self._process.join(_EXIT_SECONDS)
         code = self._process.exitcode
         self._end(kill=True)
-        said = [
-            line
-            for line in Path(self._log.name).read_text(errors="replace").splitlines()
-            if line.strip()
-        ]
+        log = Path(self._log.name).read_text(errors="replace")
+        lines = [line for line in log.splitlines() if line.strip()]
         how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
-        return CompileResult(
-            "failed",
-            f"the compiler's process ended with {how}: {said[-1][:300] if said else 'it said nothing'}",
-        )
+        last = lines[-1][:300] if lines else "it printed nothing"
+        return CompileResult("failed", f"the compiler's process ended with {how}: {last}")
 
     def _end(self, kill: bool = False) -> None:
         if self._process is None:
@@ -133,7 +122,7 @@ class Compiler:
         self._connection.close()
         if kill:
             self._process.kill()
-        self._process.join(_ENDS)
+        self._process.join(_EXIT_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -141,20 +130,21 @@ class Compiler:
 
     def _digest(self, request: CompileRequest) -> str:
         facts = {
-            "question": asdict(request),
+            "request": asdict(request),
             "compiler": libraries.compiler(self.target),
             "jax": libraries.version("jax"),
+            "source": self._source_digest,
         }
-        text = json.dumps(facts | {"source": self._source}, sort_keys=True, default=str)
+        text = json.dumps(facts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _source() -> str:
-    """Of all that makes the programs: the library, and what builds and compiles them here."""
+def _source_digest() -> str:
+    """Of the files that define the programs: the library, `program` and `worker`."""
     here = Path(__file__).parent
     files = [
         *sorted(Path(jaxcnn.__file__).parent.rglob("*.py")),
         here / "program.py",
-        here / "compiling.py",
+        here / "worker.py",
     ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()

@@ -7,15 +7,14 @@ from experiments.preflight.targets import Target
 
 CUDA = {12: "jax-cuda12-plugin", 13: "jax-cuda13-plugin"}
 _PACKAGES = {"cpu": "jaxlib", "tpu": "libtpu"}
-OLDEST = {
-    12: (5, 2),
-    13: (7, 5),
-}  # compute capability that its assembler knows: NVIDIA, release notes of CUDA 13.0 and of 12
-SIZE = "4 GB of packages, used to compile alone: no GPU and no driver is needed"
+# By CUDA version, the oldest compute capability that its assembler knows (NVIDIA, release notes of
+# CUDA 12 and of CUDA 13.0).
+OLDEST = {12: (5, 2), 13: (7, 5)}
+SIZE = "4 GB of packages, used only to compile: neither a GPU nor a driver is needed"
 
 
 def version(package: str) -> str | None:
-    """Of an installed package."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -23,7 +22,7 @@ def version(package: str) -> str | None:
 
 
 def compiler(target: Target) -> str | None:
-    """The installed compiler for a target and its version; None where there is none.
+    """Name and version of the installed compiler for a target; None if there is none.
 
     >>> from experiments.preflight.targets import target
     >>> compiler(target("cpu")).split()[0]
@@ -34,30 +33,38 @@ def compiler(target: Target) -> str | None:
         if target.platform == "gpu"
         else [_PACKAGES[target.platform]]
     )
-    return next((f"{package} {found}" for package in packages if (found := version(package))), None)
+    versions = ((package, version(package)) for package in packages)
+    return next((f"{package} {number}" for package, number in versions if number), None)
 
 
 def toolkits(target: Target) -> list[int]:
-    """The CUDA versions that know a GPU, the newest first."""
+    """The CUDA versions that can compile for a GPU, newest first."""
     capability = tuple(map(int, target.capability.split(".")))
     return [toolkit for toolkit in sorted(CUDA, reverse=True) if capability >= OLDEST[toolkit]]
 
 
 def missing(target: Target) -> str:
-    """One line on what to install for a target; empty where its compiler is there."""
+    """What to install to compile for a target, in one line; empty if its compiler is installed."""
     if compiler(target):
         return ""
-    if platform.system() != "Linux":
-        return f"the compilers for {target.platform} come for Linux alone, and this is {platform.system()}: use a Linux machine or container"
-    if target.platform == "tpu" and platform.machine() != "x86_64":
-        return f"the TPU compiler (libtpu) comes for x86-64 alone, and this is {platform.machine()}: use another machine"
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux":
+        return (
+            f"the compiler for {target.platform} exists only for Linux, and this is {system}: "
+            "use a Linux machine or container"
+        )
+    if target.platform == "tpu" and machine != "x86_64":
+        return (
+            f"the TPU compiler (libtpu) exists only for x86-64, and this is {machine}: "
+            "use another machine"
+        )
     if target.platform == "tpu":
         return "no TPU compiler is installed (libtpu): pip install -e '.[preflight]'"
     toolkit = toolkits(target)[0]
-    other = next((found for each in CUDA if (found := version(CUDA[each]))), None)
-    why = (
-        f"CUDA {toolkit} is the newest that compiles for compute capability {target.capability}"
-        if other
+    capability = target.capability
+    reason = (
+        f"CUDA {toolkit} is the newest that compiles for compute capability {capability}"
+        if any(map(version, CUDA.values()))
         else "no GPU compiler is installed"
     )
-    return f"{why}: pip install -e '.[cuda{toolkit}]' ({SIZE})"
+    return f"{reason}: pip install -e '.[cuda{toolkit}]' ({SIZE})"

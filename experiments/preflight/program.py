@@ -1,4 +1,4 @@
-"""The train step of a network by its published recipe, in shapes alone: what the compilers are given."""
+"""The train step of a network by its published recipe, in shapes only, as compilers take it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.training.objective import classification
 
-BOXES = 30  # of a picture, as Darknet has them at most
-STEPS = 1000  # of the schedule; the program is the same whatever their number
+BOXES = 30  # per image, the maximum in Darknet
+STEPS = 1000  # length of the learning-rate schedule; the program is the same for any length
 
 Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """One program.
+    """What defines the program of a train step.
 
     Attributes:
       model: see `models.spec`.
-      batch_size: images a step, over all devices together.
+      batch_size: images per step, over all devices together.
       strategy: a key of `parallel.STRATEGIES`.
       precision: a key of `training.PRECISIONS`.
       image_size: side of the images that the network gets.
@@ -38,11 +38,11 @@ class ProgramSpec:
 
 @dataclass(frozen=True)
 class Program:
-    """A train step without numbers.
+    """A train step and the shapes of its arguments.
 
     Attributes:
       step: ``(state, batch) -> (state, metrics)``.
-      state, batch: shapes, not placed.
+      state, batch: shapes without shardings.
     """
 
     step: training.TrainStep
@@ -51,50 +51,71 @@ class Program:
 
     @property
     def parameters(self) -> int:
-        """Trainable numbers."""
+        """The number of trainable parameters."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.state.params))
 
 
 def build_program(spec: ProgramSpec) -> Program:
-    """The step with the network's own optimiser, augmentation, weight decay and moving average; no weight is drawn."""
+    """Builds the step with optimizer, augmentation, weight decay and averaging of the recipe.
+
+    Nothing is computed and no weights are initialized.
+
+    Raises:
+      InputError: an unknown network, or images of a size that it cannot take.
+
+    >>> program = build_program(ProgramSpec("lenet5", 64, "jit", "float32", 32))
+    >>> program.parameters, program.batch["image"].shape
+    (61706, (64, 32, 32, 1))
+    """
     row = models.spec(spec.model)
-    recipe, side = row.recipe, max(row.input_shape[:2])
-    stored = max(spec.image_size, round(spec.image_size * recipe.resize / side))
-    classes = tuple(map(str, range(row.num_classes)))
-    preprocessing = Preprocessing(
-        spec.image_size, stored, row.input_shape[2], classes, recipe.normalise
-    )
-    augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
+    preprocessing = _preprocessing(spec, row)
     steps: list[training.TrainStep] = []
 
     def create() -> training.TrainState:
-        model = models.build(spec.model, input_shape=preprocessing.network_shape)
-        state, step = training.create(
-            model,
-            training.optimizer(
-                recipe.optimizer,
-                recipe.learning_rate,
-                recipe.schedule,
-                steps=STEPS,
-                steps_per_epoch=STEPS // 10,
-            ),
-            precision=spec.precision,
-            preprocess=preprocessing.make_preprocess(augmentations),
-            weight_decay=recipe.weight_decay,
-            weight_decay_layers=recipe.weight_decay_layers,
-            ema_decay=recipe.moving_average,
-            objective=detection.region_objective if row.detects else classification,
-        )
-        steps.append(step)
+        state, step = _create(spec, row, preprocessing)
+        steps.append(step)  # a step is no pytree, so that it cannot be returned
         return state
 
     state = jax.eval_shape(create)
-    return Program(
-        steps[0], state, _batch(spec.batch_size, preprocessing.stored_shape, row.detects)
+    batch = _batch_shapes(spec.batch_size, preprocessing.stored_shape, row.detects)
+    return Program(steps[0], state, batch)
+
+
+def _preprocessing(spec: ProgramSpec, row: models.ModelSpec) -> Preprocessing:
+    resize = round(spec.image_size * row.recipe.resize / max(row.input_shape[:2]))
+    return Preprocessing(
+        spec.image_size,
+        max(spec.image_size, resize),
+        channels=row.input_shape[2],
+        classes=tuple(map(str, range(row.num_classes))),
+        normalise=row.recipe.normalise,
     )
 
 
-def _batch(
+def _create(
+    spec: ProgramSpec, row: models.ModelSpec, preprocessing: Preprocessing
+) -> tuple[training.TrainState, training.TrainStep]:
+    recipe = row.recipe
+    augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
+    return training.create(
+        models.build(spec.model, input_shape=preprocessing.network_shape),
+        training.optimizer(
+            recipe.optimizer,
+            recipe.learning_rate,
+            recipe.schedule,
+            steps=STEPS,
+            steps_per_epoch=STEPS // 10,
+        ),
+        precision=spec.precision,
+        preprocess=preprocessing.make_preprocess(augmentations),
+        weight_decay=recipe.weight_decay,
+        weight_decay_layers=recipe.weight_decay_layers,
+        ema_decay=recipe.moving_average,
+        objective=detection.region_objective if row.detects else classification,
+    )
+
+
+def _batch_shapes(
     rows: int, shape: tuple[int, int, int], detects: bool
 ) -> dict[str, jax.ShapeDtypeStruct]:
     images = {"image": jax.ShapeDtypeStruct((rows, *shape), jnp.uint8)}
@@ -110,9 +131,12 @@ def _batch(
 def compile_arguments(
     program: Program, strategy: parallel.Strategy
 ) -> tuple[Callable, Shapes, Shapes]:
-    """The compiled step of a strategy, and its arguments as shapes with shardings.
+    """The jitted step of a strategy, and its arguments as shapes with shardings.
 
     The strategy's devices need not be attached.
+
+    Returns:
+      ``(step, state, batch)``, for ``step.lower(state, batch).compile()``.
     """
     return (
         strategy.compile(program.step),

@@ -1,4 +1,4 @@
-"""What became of one program that a compiler was given."""
+"""The request that the compiling process gets, and the result that it returns."""
 
 import dataclasses
 import re
@@ -11,26 +11,31 @@ from experiments.preflight.program import ProgramSpec
 from experiments.preflight.targets import Target
 
 STATES = ("compiled", "lowered", "out_of_memory", "unsupported", "failed")
-LOWEST = "O0"  # of the compiler's levels of optimisation: the plan of memory is nearly the same, compiling takes a tenth of the time
+
+# The lowest optimization level: a tenth of the compile time, nearly the same memory plan.
+LOWEST = "O0"
+
+MEMORY_PARTS = ("arguments", "temporaries", "outputs", "code")  # of a `MemoryPlan`
+
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_WANTED = re.compile(
-    r"\((?P<wanted>[\d.]+)(?P<of>[KMGT]?)B?\) exceeds available \w+ \((?P<there>[\d.]+)(?P<unit>[KMGT]?)B?\)"
-)
-_USED = re.compile(
-    r"Used (?P<wanted>[\d.]+)(?P<of>[KMGT]?)B? of (?P<there>[\d.]+)(?P<unit>[KMGT]?)B? hbm"
+_REQUIRED = r"(?P<required>[\d.]+)(?P<required_unit>[KMGT]?)B?"
+_AVAILABLE = r"(?P<available>[\d.]+)(?P<available_unit>[KMGT]?)B?"
+_REFUSALS = (
+    re.compile(rf"\({_REQUIRED}\) exceeds available \w+ \({_AVAILABLE}\)"),
+    re.compile(rf"Used {_REQUIRED} of {_AVAILABLE} hbm"),
 )
 
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """A program and who is to compile it.
+    """A program, and how to compile it.
 
     Attributes:
-      asked: the program.
+      spec: the program.
       target: the accelerators.
-      level: of optimisation: `LOWEST`, or empty for the compiler's own.
-      counts: whether its FLOPs and bytes are wanted, which need the whole program to be traced.
-      lower: for a target whose compiler is not there: lower it with `jax.export`, and no more.
+      level: optimization level: `LOWEST`, or empty for the compiler's default.
+      counts: count FLOPs and bytes too, for which the whole program is traced.
+      lower: only lower the program, with `jax.export`; for targets whose compiler is not installed.
     """
 
     spec: ProgramSpec
@@ -42,18 +47,18 @@ class CompileRequest:
 
 @dataclass(frozen=True)
 class CompileResult:
-    """The compiler's answer.
+    """What the compiler returned.
 
     Attributes:
       state: one of `STATES`.
-      message: why it was not compiled, in a line.
-      memory: the plan for one device.
-      wanted: bytes by the compiler's refusal, where it refused and said so.
-      there: bytes that a program may take on one device, where the compiler says.
-      flops, bytes, parameters: of a step, all devices together; None where they were not asked for.
+      message: why the program was not compiled, in one line.
+      memory: the memory plan for one device.
+      required: bytes that the program needs on one device, if the compiler refused it and said so.
+      available: bytes that a program may take on one device, if known.
+      flops, bytes, parameters: of one step, all devices together; None if not requested.
       collectives: of the compiled program.
-      seconds: of compiling.
-      kind: what JAX calls the device.
+      seconds: compile time.
+      kind: JAX's name of the device.
     """
 
     state: str
@@ -74,8 +79,28 @@ class CompileResult:
 
     @property
     def needed(self) -> float | None:
-        """Bytes that the program takes, or would take, on one device."""
+        """Bytes that the program needs on one device, by its plan or by the compiler's refusal."""
         return self.memory.total if self.memory else self.required
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program was compiled and its plan fits into the available memory."""
+        if self.state != "compiled":
+            return False
+        return not (self.memory and self.available and self.memory.total > self.available)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Memory, compile time and parameters by the names of `METRICS`, as far as known."""
+        plan = {} if self.memory is None else dataclasses.asdict(self.memory)
+        values = {
+            "memory_planned": self.needed,
+            "memory_available": self.available,
+            "compile_time": self.seconds or None,
+            "parameters": self.parameters,
+            **{f"memory_{part}": plan.get(part) for part in MEMORY_PARTS},
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -83,29 +108,29 @@ class CompileResult:
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "CompileResult":
         memory = MemoryPlan(**saved["memory"]) if saved["memory"] else None
-        found = tuple(Collective(**each) for each in saved["collectives"])
-        return cls(**(saved | {"memory": memory, "collectives": found}))
+        collectives = tuple(Collective(**entry) for entry in saved["collectives"])
+        return cls(**(saved | {"memory": memory, "collectives": collectives}))
 
 
-def refusal(message: str) -> tuple[float, float] | None:
-    """Bytes wanted and bytes there, by a compiler's refusal.
+def parse_refusal(message: str) -> tuple[float, float] | None:
+    """Required and available bytes in the message of a compiler that refuses a program.
 
-    >>> refusal("total memory required for HLO temporaries (68.50G) exceeds available HBM (15.75G). HLO module")
+    >>> parse_refusal("memory for HLO temporaries (68.50G) exceeds available HBM (15.75G). HLO")
     (73551314944.0, 16911433728.0)
     """
-    if (found := _WANTED.search(message) or _USED.search(message)) is None:
-        return None
-    required, available = (
-        float(found[name]) * _UNITS[found[unit]]
-        for name, unit in (("wanted", "of"), ("there", "unit"))
-    )
-    return required, available
+    for pattern in _REFUSALS:
+        if match := pattern.search(message):
+            return (
+                float(match["required"]) * _UNITS[match["required_unit"]],
+                float(match["available"]) * _UNITS[match["available_unit"]],
+            )
+    return None
 
 
-def gigabytes(count: float) -> str:
-    """Bytes as compilers say them.
+def format_bytes(count: float) -> str:
+    """Bytes in binary units, as compilers print them.
 
-    >>> gigabytes(16_911_433_728)
+    >>> format_bytes(16_911_433_728)
     '15.75 GiB'
     """
     return f"{count / 2**30:,.2f} GiB" if count >= 2**27 else f"{count / 2**20:,.1f} MiB"

@@ -1,4 +1,4 @@
-"""What is told of predicted records on the terminal."""
+"""Prints targets and predicted records on the terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,202 +8,191 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.preflight import libraries, targets
-from experiments.preflight.result import gigabytes
+from experiments.preflight.result import MEMORY_PARTS, format_bytes
 from experiments.records import Record
 from experiments.records.formatting import number, readable, remarks
 
 _HEADINGS = (
-    "case", "batch", "memory", "largest\nbatch", "step,\nat best", "images/s,\nat most", "MFU,\nat most", "$ an epoch,\nat least",
-)  # fmt: skip
+    "case",
+    "batch",
+    "memory",
+    "largest\nbatch",
+    "step,\nat best",
+    "images/s,\nat most",
+    "MFU,\nat most",
+    "$ an epoch,\nat least",
+)
 
 
 def print_targets(console: Console) -> None:
-    """What can be compiled for, and with what."""
+    """Prints the known targets, their compilers, and what to install for the missing ones."""
     table = Table(box=rich.box.SIMPLE)
-    for heading in ("target", "chips", "JAX devices", "as", "compiler"):
+    for heading in ("target", "chips", "JAX devices", "device", "compiler"):
         table.add_column(heading)
-    for name in targets.known():
+    for name in targets.known_names():
         if name not in targets.GROUPS:
-            target = targets.target(name)
-            compiler = libraries.compiler(target) or "not installed"
-            table.add_row(
-                name,
-                str(target.chips),
-                str(target.devices),
-                target.row or "this processor",
-                compiler,
-            )
+            table.add_row(*_target_cells(targets.target(name)))
     console.print(table)
-    console.print(
-        "also tpu-v5e:2x4 (by the shape of a slice), gpu-h100-8 (so many in one machine), cpu-8 (simulated), and the groups",
-        soft_wrap=True,
+    _print_plain(
+        console,
+        "also tpu-v5e:2x4 (a slice by its shape), gpu-h100-8 (eight GPUs in one machine), "
+        "cpu-8 (simulated devices), and the groups",
     )
     for name, members in targets.GROUPS.items():
-        console.print(
-            f"{name}: {', '.join(members)}", markup=False, highlight=False, soft_wrap=True
-        )
-    needed = dict.fromkeys(libraries.missing(targets.target(name)) for name in targets.ALL)
-    for line in filter(None, needed):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        _print_plain(console, f"{name}: {', '.join(members)}")
+    missing = dict.fromkeys(libraries.missing(targets.target(name)) for name in targets.ALL)
+    for line in filter(None, missing):
+        _print_plain(console, line)
 
 
 def print_line(console: Console, record: Record, place: int, total: int) -> None:
-    """One case of many, as soon as it is known."""
+    """Prints one line about one of several cases, for progress."""
     seconds = record.provenance.get("case_seconds", 0.0)
-    said = "fits" if record.status == "predicted" else f"{record.status}: {record.message}"
-    text = f"{place}/{total}  {_label(record)}  {said}  {seconds:.0f} s"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    outcome = "fits" if record.status == "predicted" else f"{record.status}: {record.message}"
+    _print_plain(console, f"{place}/{total}  {_label(record)}  {outcome}  {seconds:.0f} s")
 
 
 def print_case(console: Console, record: Record) -> None:
-    """One case, a line for each thing that is known of it."""
-    for name, text in _lines(record):
-        console.print(f"{name:<10}{text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _label(record: Record) -> str:
-    settings = record.settings
-    return f"{settings['model']} on {settings['target']}, {settings['strategy']}, {settings['precision']}, batch {settings['batch_size']}"
-
-
-def _lines(record: Record) -> Iterator[tuple[str, str]]:
-    found, origin = record.metrics, record.provenance
-    yield (
-        "target",
-        f"{record.settings['target']}: {origin['device_count']} × {origin['device_kind']}, by {origin['compiler']}",
-    )
-    yield "case", _label(record)
-    yield "compiles", _verdict(record)
-    if "memory_planned" in found and "memory_available" in found:
-        parts = ("arguments", "temporaries", "outputs", "code")
-        each = ", ".join(
-            f"{part} {gigabytes(found[f'memory_{part}'])}"
-            for part in parts
-            if f"memory_{part}" in found
-        )
-        yield (
-            "memory",
-            f"{gigabytes(found['memory_planned'])} of {gigabytes(found['memory_available'])} on a device{f': {each}' if each else ''}",
-        )
-    if largest := _largest(record):
-        yield "largest", largest
-    if "flops_per_step" in found:
-        names = ("flops_per_step", "bytes_per_step", "arithmetic_intensity")
-        yield (
-            "work",
-            "{} and {} a step, {}".format(*(readable(name, found[name]) for name in names)),
-        )
-    yield from _bounds(record)
-    for remark in remarks(record):
-        yield "note", remark
-
-
-def _verdict(record: Record) -> str:
-    if record.status == "predicted":
-        level = record.provenance["level"]
-        return f"yes, in {record.metrics.get('compile_time', 0):.1f} s ({level} level of optimisation)".replace(
-            "(the", "(at the", 1
-        )
-    return f"{record.status}: {record.message}"
-
-
-def _largest(record: Record) -> str:
-    found, tried = record.metrics, len(record.provenance.get("batches_tried", []))
-    if not tried:
-        return ""
-    fits = (
-        f"a batch of {found['largest_batch']:,} fits"
-        if "largest_batch" in found
-        else "no batch was found that fits"
-    )
-    refused = (
-        f", one of {found['smallest_refused_batch']:,} does not"
-        if "smallest_refused_batch" in found
-        else ""
-    )
-    refused = refused or (", more was not tried" if "largest_batch" in found else "")
-    return f"{fits}{refused} ({tried} batches tried)"
-
-
-def _bounds(record: Record) -> Iterator[tuple[str, str]]:
-    found = record.metrics
-    if "step_time_bound" not in found:
-        return
-    step, rate = (
-        readable(name, found[name]) for name in ("step_time_bound", "images_per_second_bound")
-    )
-    limit = record.provenance.get("limit")
-    yield "at best", f"{step} a step, {rate}, MFU {found['mfu_ceiling']:.0%}: bound by {limit}"
-    if "step_time_calibrated" in found:
-        yield (
-            "likely",
-            f"{readable('step_time_calibrated', found['step_time_calibrated'])} a step, calibrated by measured records",
-        )
-    if "cost_per_epoch_bound" in found:
-        money = (found[name] for name in ("cost_per_thousand_images_bound", "cost_per_epoch_bound"))
-        images = record.provenance["epoch_images"]
-        yield (
-            "costs",
-            "at least ${:.3g} per 1000 images, ${:.3g} an epoch of {:,}, at ${:.3g} an hour".format(
-                *money, images, found["price_per_hour"]
-            ),
-        )
-    for each in record.provenance.get("collectives", []):
-        yield (
-            "sends",
-            f"{each['count']} × {each['kind']}, {number(each['bytes'])} bytes in all on a device",
-        )
-    if "scaling_efficiency_bound" in found:
-        least, worst, best = (
-            found[name]
-            for name in (
-                "communication_bound",
-                "scaling_efficiency_unhidden",
-                "scaling_efficiency_bound",
-            )
-        )
-        yield (
-            "scales",
-            f"{readable('communication_bound', least)} of communication at best: efficiency at most {worst:.1%} unhidden, {best:.1%} hidden",
-        )
+    """Prints one case, a line per subject."""
+    for subject, text in _lines(record):
+        _print_plain(console, f"{subject:<10}{text}")
 
 
 def print_cases(console: Console, records: Sequence[Record]) -> None:
-    """Many cases, a row each, and below them why some do not fit."""
+    """Prints several cases, one row each, and below them their remarks."""
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "case" else "right", overflow="fold")
     for record in records:
-        table.add_row(*map(escape, _row(record)))
+        table.add_row(*map(escape, _cells(record)))
     console.print(table)
-    fit = sum(record.status == "predicted" for record in records)
-    console.print(f"{fit} of {len(records)} programs compile and fit", highlight=False)
-    every = dict.fromkeys(
-        remark
-        for record in records
-        for remark in remarks(record)
-        if not remark.startswith(("measured", "calibrated"))
-    )
-    for remark in every:
-        console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
+    fitting = sum(record.status == "predicted" for record in records)
+    _print_plain(console, f"{fitting} of {len(records)} programs compile and fit")
+    lines = dict.fromkeys(line for record in records for line in remarks(record))
+    for line in lines:
+        if not line.startswith(("measured", "calibrated")):  # these are of one case each
+            _print_plain(console, f"note: {line}")
 
 
-def _row(record: Record) -> tuple[str, ...]:
-    found, settings = record.metrics, record.settings
-    label = f"{settings['model']}, {settings['target']}, {settings['strategy']}, {settings['precision']}"
-    state = "" if record.status == "predicted" else f" {record.status}"
-    memory = gigabytes(found["memory_planned"]) if "memory_planned" in found else "–"
-    largest = f"{found['largest_batch']:,}" if "largest_batch" in found else "–"
-    bounds = (
-        readable(name, found.get(name)) for name in ("step_time_bound", "images_per_second_bound")
-    )
-    mfu = f"{found['mfu_ceiling']:.0%}" if "mfu_ceiling" in found else "–"
+def _print_plain(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _target_cells(target: targets.Target) -> tuple[str, ...]:
+    device = target.row or "this machine's processor"
+    compiler = libraries.compiler(target) or "not installed"
+    return target.name, str(target.chips), str(target.devices), device, compiler
+
+
+def _label(record: Record) -> str:
+    settings = record.settings
     return (
-        label + state,
+        f"{settings['model']} on {settings['target']}, {settings['strategy']}, "
+        f"{settings['precision']}, batch {settings['batch_size']}"
+    )
+
+
+def _lines(record: Record) -> Iterator[tuple[str, str]]:
+    """Subject and text of each line about a case."""
+    metrics, origin = record.metrics, record.provenance
+    devices = f"{origin['device_count']} × {origin['device_kind']}"
+    yield "target", f"{record.settings['target']}: {devices}, by {origin['compiler']}"
+    yield "case", _label(record)
+    yield "compiles", _verdict(record)
+    if "memory_planned" in metrics and "memory_available" in metrics:
+        yield "memory", _memory(metrics)
+    if origin.get("batches_tried"):
+        yield "largest", _largest_batch(record)
+    if "flops_per_step" in metrics:
+        flops, traffic, intensity = (
+            readable(name, metrics[name])
+            for name in ("flops_per_step", "bytes_per_step", "arithmetic_intensity")
+        )
+        yield "work", f"{flops} and {traffic} a step, {intensity}"
+    if "step_time_bound" in metrics:
+        yield from _time_and_cost(record)
+        yield from _communication(record)
+    for line in remarks(record):
+        yield "note", line
+
+
+def _verdict(record: Record) -> str:
+    if record.status != "predicted":
+        return f"{record.status}: {record.message}"
+    seconds = record.metrics.get("compile_time", 0)
+    return f"yes, in {seconds:.1f} s (optimization level: {record.provenance['level']})"
+
+
+def _memory(metrics: dict[str, float]) -> str:
+    planned, available = (
+        format_bytes(metrics[name]) for name in ("memory_planned", "memory_available")
+    )
+    parts = [
+        f"{part} {format_bytes(metrics[f'memory_{part}'])}"
+        for part in MEMORY_PARTS
+        if f"memory_{part}" in metrics
+    ]
+    detail = f": {', '.join(parts)}" if parts else ""
+    return f"{planned} of {available} on a device{detail}"
+
+
+def _largest_batch(record: Record) -> str:
+    metrics, tried = record.metrics, len(record.provenance["batches_tried"])
+    if "largest_batch" in metrics:
+        fits = f"a batch of {metrics['largest_batch']:,} fits"
+        refused = ", more was not tried"
+    else:
+        fits, refused = "no batch that fits was found", ""
+    if "smallest_refused_batch" in metrics:
+        refused = f", one of {metrics['smallest_refused_batch']:,} does not"
+    return f"{fits}{refused} ({tried} batches tried)"
+
+
+def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:
+    metrics, origin = record.metrics, record.provenance
+    step = readable("step_time_bound", metrics["step_time_bound"])
+    rate = readable("images_per_second_bound", metrics["images_per_second_bound"])
+    mfu = f"MFU {metrics['mfu_ceiling']:.0%}"
+    yield "at best", f"{step} a step, {rate}, {mfu}: bound by {origin.get('limit')}"
+    if "step_time_calibrated" in metrics:
+        step = readable("step_time_calibrated", metrics["step_time_calibrated"])
+        yield "likely", f"{step} a step, calibrated by measured records"
+    if "cost_per_epoch_bound" in metrics:
+        yield (
+            "costs",
+            f"at least ${metrics['cost_per_thousand_images_bound']:.3g} per 1000 images, "
+            f"${metrics['cost_per_epoch_bound']:.3g} an epoch of {origin['epoch_images']:,}, "
+            f"at ${metrics['price_per_hour']:.3g} an hour",
+        )
+
+
+def _communication(record: Record) -> Iterator[tuple[str, str]]:
+    metrics = record.metrics
+    for entry in record.provenance.get("collectives", []):
+        total = f"{number(entry['bytes'])} bytes in total on a device"
+        yield "sends", f"{entry['count']} × {entry['kind']}, {total}"
+    if "scaling_efficiency_bound" in metrics:
+        seconds = readable("communication_bound", metrics["communication_bound"])
+        yield (
+            "scales",
+            f"{seconds} of communication at best: efficiency at most "
+            f"{metrics['scaling_efficiency_unhidden']:.1%} unhidden, "
+            f"{metrics['scaling_efficiency_bound']:.1%} hidden",
+        )
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    metrics, settings = record.metrics, record.settings
+    names = ("model", "target", "strategy", "precision")
+    label = ", ".join(str(settings[name]) for name in names)
+    status = "" if record.status == "predicted" else f" {record.status}"
+    return (
+        label + status,
         f"{settings['batch_size']:,}",
-        memory,
-        largest,
-        *bounds,
-        mfu,
-        readable("cost_per_epoch_bound", found.get("cost_per_epoch_bound")),
+        format_bytes(metrics["memory_planned"]) if "memory_planned" in metrics else "–",
+        f"{metrics['largest_batch']:,}" if "largest_batch" in metrics else "–",
+        readable("step_time_bound", metrics.get("step_time_bound")),
+        readable("images_per_second_bound", metrics.get("images_per_second_bound")),
+        f"{metrics['mfu_ceiling']:.0%}" if "mfu_ceiling" in metrics else "–",
+        readable("cost_per_epoch_bound", metrics.get("cost_per_epoch_bound")),
     )

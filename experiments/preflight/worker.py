@@ -1,9 +1,9 @@
-"""The process that compiles: answers questions until nobody asks any more. What kills it, or hangs it, is a row."""
+"""The process that compiles. If the compiler crashes or hangs, only this process is lost."""
 
+import dataclasses
 import os
 import time
 from multiprocessing.connection import Connection
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,39 +12,52 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
 from experiments.measure.collectives import collectives
-from experiments.measure.flops import bytes_once, model_flops
-from experiments.measure.memory import is_out_of_memory, planned
+from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
 from experiments.preflight.program import Program, build_program, compile_arguments
-from experiments.preflight.result import CompileRequest, CompileResult, gigabytes, refusal
+from experiments.preflight.result import (
+    CompileRequest,
+    CompileResult,
+    format_bytes,
+    parse_refusal,
+)
 from experiments.preflight.targets import Target
 from jaxcnn import parallel
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
 
-# Without these libtpu looks for its machine on the network, and prints warnings that mean nothing where there is no TPU.
-QUIET = {
-    "TPU_SKIP_MDS_QUERY": "1", "TPU_ACCELERATOR_TYPE": "v5litepod-1", "TPU_WORKER_HOSTNAMES": "localhost",
-    "TPU_MIN_LOG_LEVEL": "3", "TF_CPP_MIN_LOG_LEVEL": "2", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-}  # fmt: skip
-EXPORTED = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` calls the platforms
-# Of a GPU's memory, which JAX takes for programs unless XLA_CLIENT_MEM_FRACTION says otherwise (docs.jax.dev, "GPU memory allocation").
-SHARE = 0.75
-TOO_MUCH = (2**30, 256)  # float32 numbers, a TiB: no device has so much
+# Without these libtpu looks for its machine on the network, and prints warnings that mean nothing
+# on a machine without a TPU.
+LIBTPU_VARIABLES = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` names them
+# The share of a GPU's memory that JAX takes for programs unless XLA_CLIENT_MEM_FRACTION is set
+# (docs.jax.dev, "GPU memory allocation").
+GPU_MEMORY_SHARE = 0.75
+_TOO_LARGE = (2**30, 256)  # float32: 1 TiB, more than any device has
 
 
 def serve(connection: Connection, log: str, devices: int) -> None:
-    """Answers each `CompileRequest` that comes with an `CompileResult`, or with an `InputError`.
+    """Answers each `CompileRequest` with a `CompileResult` or an `InputError`.
+
+    Returns when the other end of the pipe is closed.
 
     Args:
-      connection: to the process that asks.
-      log: file for whatever libraries print.
-      devices: CPU devices, simulated where there are several.
+      connection: to the requesting process.
+      log: the file for whatever libraries print.
+      devices: the number of CPU devices; more than one are simulated.
     """
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(file, stream)
-    os.environ.update(QUIET)
+    os.environ.update(LIBTPU_VARIABLES)
     exit_with_parent(os.getppid())
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
@@ -53,114 +66,110 @@ def serve(connection: Connection, log: str, devices: int) -> None:
             request = connection.recv()
         except EOFError:
             return
-        connection.send(answer(request))
+        connection.send(execute(request))
 
 
-def answer(request: CompileRequest) -> CompileResult | InputError:
-    """What becomes of one program; every failure of the compiler is an outcome."""
-    began, known = time.perf_counter(), {}
+def execute(request: CompileRequest) -> CompileResult | InputError:
+    """Compiles or lowers one program; every failure of the compiler becomes a result."""
+    start, counts = time.perf_counter(), {}
     try:
         program = build_program(request.spec)
         if request.counts:
-            known = _counted(request, program)
-        return (_lowered if request.lower else _compiled)(request, program, known)
+            counts = _count(request, program)
+        result = (_lower if request.lower else _compile)(request, program)
     except InputError as error:
         return error
     except Exception as error:
-        said, figures = str(error), refusal(str(error))
-        seconds = time.perf_counter() - began
-        if figures:
-            required, available = figures
-            message = f"the compiler refuses: {gigabytes(required)} required on a device, {gigabytes(available)} available"
-            return CompileResult(
-                "out_of_memory",
-                message,
-                required=required,
-                available=available,
-                seconds=seconds,
-                **known,
-            )
-        state = (
-            "out_of_memory"
-            if is_out_of_memory(error) and request.target.platform != "cpu"
-            else "failed"
-        )
-        line = next((line for line in said.splitlines() if line.strip()), "it said nothing")
-        return CompileResult(
-            state, f"{type(error).__name__}: {line[:300]}", seconds=seconds, **known
-        )
+        seconds = time.perf_counter() - start
+        result = dataclasses.replace(_failure(request.target, error), seconds=seconds)
+    return dataclasses.replace(result, **counts)
 
 
-def _counted(request: CompileRequest, program: Program) -> dict[str, Any]:
+def _failure(target: Target, error: Exception) -> CompileResult:
+    if memory := parse_refusal(str(error)):
+        required, available = memory
+        message = (
+            f"the compiler refuses: {format_bytes(required)} required on a device, "
+            f"{format_bytes(available)} available"
+        )
+        return CompileResult("out_of_memory", message, required=required, available=available)
+    on_accelerator = target.platform != "cpu"
+    state = "out_of_memory" if on_accelerator and is_out_of_memory(error) else "failed"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    first = lines[0][:300] if lines else "no message"
+    return CompileResult(state, f"{type(error).__name__}: {first}")
+
+
+def _count(request: CompileRequest, program: Program) -> dict[str, int]:
     """Work of all devices together; each moves the whole state and its share of the batch."""
     count = parallel.device_count(request.spec.strategy, request.target.devices)
     share = parallel.batch_share(program.batch, count)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
-        "bytes": count * bytes_once(program.step, program.state, share),
+        "bytes": count * compulsory_bytes(program.step, program.state, share),
         "parameters": program.parameters,
     }
 
 
-def _compiled(request: CompileRequest, program: Program, known: dict[str, Any]) -> CompileResult:
+def _compile(request: CompileRequest, program: Program) -> CompileResult:
     devices = _devices(request.target)
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
-    step, state, batch = compile_arguments(
-        program, parallel.strategy(request.spec.strategy, devices)
-    )
+    strategy = parallel.strategy(request.spec.strategy, devices)
+    step, state, batch = compile_arguments(program, strategy)
     lowered = step.lower(state, batch)
     start = time.perf_counter()
     executable = lowered.compile()
     return CompileResult(
         "compiled",
-        memory=planned(executable),
+        memory=memory_plan(executable),
         available=_available_memory(request.target, devices),
         collectives=collectives(executable.as_text()) if len(devices) > 1 else (),
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
-        **known,
     )
 
 
-def _lowered(request: CompileRequest, program: Program, known: dict[str, Any]) -> CompileResult:
-    """As far as JAX alone can go: a program that every platform's compiler accepts."""
+def _lower(request: CompileRequest, program: Program) -> CompileResult:
+    """Lowers a program for all platforms: as far as JAX gets without their compilers."""
     start = time.perf_counter()
     strategy = parallel.strategy(request.spec.strategy, jax.devices()[: request.target.devices])
     step = strategy.compile_for_export(program.step)
     with native.without_native_kernels():  # the export may run under another jaxlib
-        state, batch = (
-            strategy.abstract_state(program.state),
-            strategy.abstract_batch(program.batch),
-        )
-        jax.export.export(step, platforms=EXPORTED)(state, batch)
-    return CompileResult("lowered", seconds=time.perf_counter() - start, **known)
+        state = strategy.abstract_state(program.state)
+        batch = strategy.abstract_batch(program.batch)
+        jax.export.export(step, platforms=EXPORT_PLATFORMS)(state, batch)
+    return CompileResult("lowered", seconds=time.perf_counter() - start)
 
 
 def _devices(target: Target) -> tuple[jax.Device, ...]:
     if target.platform == "cpu":
         return tuple(jax.devices()[: target.devices])
     if target.platform == "tpu":
-        return tuple(
-            topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices
+        topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+    else:
+        topology = topologies.get_topology_desc(
+            platform="cuda",
+            topology_name=target.topology,
+            topology=target.topology,
+            target_config=target.description,
         )
-    options = {
-        "topology_name": target.topology,
-        "topology": target.topology,
-        "target_config": target.description,
-    }
-    return tuple(topologies.get_topology_desc(platform="cuda", **options).devices)
+    return tuple(topology.devices)
 
 
 def _available_memory(target: Target, devices: tuple[jax.Device, ...]) -> float | None:
-    """What a program may take on one device; a TPU's compiler says so when it refuses one that takes far too much."""
+    """Bytes that a program may take on one device; None if unknown.
+
+    A TPU's compiler only tells when it refuses a program that takes far too much.
+    """
     if target.platform == "cpu":
         return float(psutil.virtual_memory().total)
     if target.platform == "gpu":
-        return SHARE * target.memory
-    huge = jax.ShapeDtypeStruct(TOO_MUCH, jnp.float32, sharding=SingleDeviceSharding(devices[0]))
+        return GPU_MEMORY_SHARE * target.memory
+    sharding = SingleDeviceSharding(devices[0])
+    too_large = jax.ShapeDtypeStruct(_TOO_LARGE, jnp.float32, sharding=sharding)
     try:
-        jax.jit(lambda x: x + 1).lower(huge).compile()
+        jax.jit(lambda x: x + 1).lower(too_large).compile()
     except jax.errors.JaxRuntimeError as error:
-        figures = refusal(str(error))
-        return figures[1] if figures else None
+        memory = parse_refusal(str(error))
+        return memory[1] if memory else None
     return None

@@ -1,4 +1,4 @@
-"""Numbers and cases as people read them."""
+"""Formats the numbers of a record, and what was measured on which device, for people to read."""
 
 from experiments.records import Record
 from experiments.records.metrics import METRICS
@@ -15,11 +15,19 @@ _PREFIXES = (
     (1e-9, "n"),
 )
 _COUNTS = (
-    "parameters", "steps", "epochs", "steps_to_target_loss", "break_even_size", "members", "product_bits",
-    "largest_batch", "smallest_refused_batch",
-)  # fmt: skip
+    "parameters",
+    "steps",
+    "epochs",
+    "steps_to_target_loss",
+    "break_even_size",
+    "members",
+    "product_bits",
+    "largest_batch",
+    "smallest_refused_batch",
+)
 _MONEY = ("$", "$/h")
-_LABELS = (
+_UNITS_WITHOUT_PREFIX = ("1/s", "1/J", "FLOP/B")
+_LABEL_SETTINGS = (
     "target",
     "kernel",
     "library",
@@ -30,14 +38,19 @@ _LABELS = (
     "strategy",
     "precision",
 )
-_PLAIN = ("1/s", "1/J", "FLOP/B")
 
 
 def readable(name: str, value: float | None) -> str:
-    """A metric's value with its unit and an SI prefix.
+    """Formats the value of a metric with its unit and an SI prefix.
 
-    >>> readable("step_time", 0.00123), readable("flops_per_second", 4.5e10), readable("test_accuracy", 0.98611)
-    ('1.23 ms', '45 GFLOP/s', '0.9861')
+    Args:
+      name: of the metric, in `METRICS`.
+      value: in the metric's SI unit; None is formatted as a dash.
+
+    >>> readable("step_time", 0.00123), readable("flops_per_second", 4.5e10)
+    ('1.23 ms', '45 GFLOP/s')
+    >>> readable("test_accuracy", 0.98611)
+    '0.9861'
     """
     if value is None:
         return "–"
@@ -48,14 +61,14 @@ def readable(name: str, value: float | None) -> str:
         return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
     if unit in _MONEY:
         return f"{value:,.3g} {unit}"
-    if unit in _PLAIN or (unit == "s" and value >= 1):
+    if unit in _UNITS_WITHOUT_PREFIX or (unit == "s" and value >= 1):
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
 
 
 def number(value: object) -> str:
-    """Anything that is said to be a number, to four digits.
+    """Formats a value that should be a number, to four digits; None is formatted as a dash.
 
     >>> number(12345678.9), number(0.5), number(None)
     ('12,350,000', '0.5', '–')
@@ -66,42 +79,54 @@ def number(value: object) -> str:
 
 
 def case_label(record: Record) -> str:
-    """What was measured, in a few words; what a record does not say is left out."""
+    """What was measured, in a few words, such as ``lenet5, digits, jit, float32, batch 32``.
+
+    Settings that the record does not have are left out.
+    """
     settings = record.settings
-    parts = [settings.get(name) for name in _LABELS]
+    parts = [settings.get(name) for name in _LABEL_SETTINGS]
     batch = settings.get("batch_size")
     return ", ".join(str(part) for part in (*parts, f"batch {batch}" if batch else None) if part)
 
 
 def accelerator_label(record: Record) -> str:
-    """On what: how many of which, and whether they were simulated."""
-    origin = record.provenance
-    devices = origin.get("strategy_devices", 1)
+    """The accelerator, the number of devices, and whether they were simulated."""
+    provenance = record.provenance
+    devices = provenance.get("strategy_devices", 1)
     count = f" × {devices}" if devices != 1 else ""
-    simulated = " (simulated devices: no speeds)" if origin.get("simulated") else ""
-    published = " (published)" if origin.get("elsewhere") else ""
-    return f"{origin.get('accelerator', 'unknown')}{count}{simulated}{published}"
+    simulated = " (simulated devices: speeds not meaningful)" if provenance.get("simulated") else ""
+    published = " (published)" if provenance.get("elsewhere") else ""
+    return f"{provenance.get('accelerator', 'unknown')}{count}{simulated}{published}"
 
 
 def remarks(record: Record) -> list[str]:
-    """What should be known beside its numbers."""
-    origin = record.provenance
-    told = {"price": origin.get("price_source"), "published figures": origin.get("device_row")}
+    """The record's remarks, and the sources of its price and of its published figures."""
+    provenance = record.provenance
+    sources = {
+        "price": provenance.get("price_source"),
+        "published figures": provenance.get("device_row"),
+    }
     return [
-        *map(str, origin.get("remarks", [])),
-        *(f"{name}: {text}" for name, text in told.items() if text),
+        *map(str, provenance.get("remarks", [])),
+        *(f"{name}: {text}" for name, text in sources.items() if text),
     ]
 
 
-def utilisation(record: Record) -> tuple[list[str], list[list[str]]]:
-    """The phases of a run, and of each series its name, its mean in each phase, its unit and its source."""
+def utilisation_table(record: Record) -> tuple[list[str], list[list[str]]]:
+    """The mean of each utilisation series in each phase of a run, as text.
+
+    Returns:
+      The names of the phases; and a row per series: its name, its mean in each phase, its unit and
+      its source. Both are empty if the record has no utilisation.
+    """
     means, series = record.utilisation.get("means"), record.utilisation.get("series")
     if not isinstance(means, dict) or not isinstance(series, list):
         return [], []
-    phases = {str(name): found for name, found in means.items() if isinstance(found, dict)}
-    rows = [
-        [str(one.get("name")), *(number(found.get(one.get("name"))) for found in phases.values()), str(one.get("unit")), str(one.get("source"))]
-        for one in series
-        if isinstance(one, dict) and any(one.get("name") in found for found in phases.values())
-    ]  # fmt: skip
+    phases = {str(name): values for name, values in means.items() if isinstance(values, dict)}
+    rows = []
+    for entry in series:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if isinstance(entry, dict) and any(name in values for values in phases.values()):
+            cells = [number(values.get(name)) for values in phases.values()]
+            rows.append([str(name), *cells, str(entry.get("unit")), str(entry.get("source"))])
     return list(phases), rows

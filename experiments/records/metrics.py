@@ -1,240 +1,242 @@
-"""What is measured: every metric by its name, with its SI unit and its meaning."""
+"""Every metric by name, with its SI unit and its meaning."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric's SI unit (empty for a pure number) and what it says."""
+    """What a metric says.
+
+    Attributes:
+      unit: SI unit; empty for a pure number.
+      about: the meaning, shown to users beside the value.
+    """
 
     unit: str
     about: str
 
 
 METRICS: dict[str, Metric] = {
-    "test_accuracy": Metric("", "of the best epoch's weights, on data not used before"),
-    "test_loss": Metric("nat", "mean cross-entropy of the same"),
-    "validation_accuracy": Metric("", "of the best epoch"),
+    "test_accuracy": Metric(
+        "", "accuracy on unseen test images, with the weights of the best epoch"
+    ),
+    "test_loss": Metric("nat", "mean cross-entropy on the test images, with the same weights"),
+    "validation_accuracy": Metric("", "accuracy on the validation images in the best epoch"),
     "boxes_found": Metric(
-        "", "true boxes found, with the right class and an overlap (IoU) above 0.5"
+        "", "share of true boxes detected, with the right class and IoU above 0.5"
     ),
-    "boxes_right": Metric("", "of what was found"),
-    "mean_overlap": Metric("", "IoU of true boxes with the best of what was found of their class"),
-    "training_loss": Metric("nat", "mean cross-entropy in training of the last epoch"),
-    "images_per_second": Metric("1/s", "batch size over step time"),
-    "step_time": Metric("s", "median steady train step, end to end"),
-    "step_time_low": Metric(
-        "s", "lower end of the 95 % confidence interval of the median step time"
-    ),
-    "step_time_high": Metric("s", "upper end of it"),
-    "call_time": Metric("s", "median steady time of one call"),
-    "call_time_low": Metric(
-        "s", "lower end of the 95 % confidence interval of the median call time"
-    ),
-    "call_time_high": Metric("s", "upper end of it"),
-    "flops_per_second": Metric("FLOP/s", "model FLOPs of a step, or of a call, over its time"),
+    "boxes_right": Metric("", "share of detected boxes that match a true box"),
+    "mean_overlap": Metric("", "mean IoU of each true box with the best detection of its class"),
+    "training_loss": Metric("nat", "mean cross-entropy of the last training epoch"),
+    "images_per_second": Metric("1/s", "batch size divided by step time"),
+    "step_time": Metric("s", "median steady-state train step, end to end"),
+    "step_time_low": Metric("s", "lower end of the 95 % confidence interval of step_time"),
+    "step_time_high": Metric("s", "upper end of the 95 % confidence interval of step_time"),
+    "call_time": Metric("s", "median steady-state time of one call"),
+    "call_time_low": Metric("s", "lower end of the 95 % confidence interval of call_time"),
+    "call_time_high": Metric("s", "upper end of the 95 % confidence interval of call_time"),
+    "flops_per_second": Metric("FLOP/s", "model FLOPs of a step or call, divided by its time"),
     "bytes_per_second": Metric(
-        "B/s", "bytes that must move at least once over the time of the call"
+        "B/s", "bytes that a call must move at least once, divided by its time"
     ),
-    "mfu": Metric("", "model FLOP/s over the published dense peak for this precision"),
-    "mfu_measured_peak": Metric("", "model FLOP/s over the peak measured here, now"),
-    "roofline_share": Metric("", "roofline bound over time; above 1 where data stay in a cache"),
-    "roofline_time": Metric("s", "least time by the measured peak and the measured bandwidth"),
-    "arithmetic_intensity": Metric("FLOP/B", "model FLOPs over bytes that must move at least once"),
+    "mfu": Metric("", "model FLOP/s divided by the published dense peak for this precision"),
+    "mfu_measured_peak": Metric("", "model FLOP/s divided by the peak measured in this session"),
+    "roofline_share": Metric("", "roofline_time divided by time; above 1 if data stay in a cache"),
+    "roofline_time": Metric("s", "lower bound on time, from measured peak and measured bandwidth"),
+    "arithmetic_intensity": Metric("FLOP/B", "model FLOPs per byte that must move at least once"),
     "flops_per_dollar": Metric(
-        "FLOP/$", "μ: model FLOP/s for each dollar a second that the accelerator costs"
+        "FLOP/$", "μ: model FLOP/s divided by the accelerator's price per second"
     ),
-    "flops_per_joule": Metric("FLOP/J", "η: model FLOP/s per watt, power measured"),
-    "flops_per_joule_data_sheet": Metric(
-        "FLOP/J", "η: model FLOP/s per watt, power from the data sheet"
-    ),
-    "images_per_joule": Metric("1/J", "images per second over measured power"),
-    "images_per_joule_data_sheet": Metric("1/J", "images per second over the data sheet's power"),
-    "cost_to_target": Metric("$", "price of the time to the target accuracy"),
-    "cost_per_million_images": Metric("$", "price of training on a million images at this rate"),
-    "price_per_hour": Metric("$/h", "of the devices used, from the device table or --price"),
-    "power": Metric("W", "mean measured power of the devices used, in training"),
+    "flops_per_joule": Metric("FLOP/J", "η: model FLOP/s per watt of measured power"),
+    "flops_per_joule_data_sheet": Metric("FLOP/J", "η: model FLOP/s per watt of data-sheet power"),
+    "images_per_joule": Metric("1/J", "images per second per watt of measured power"),
+    "images_per_joule_data_sheet": Metric("1/J", "images per second per watt of data-sheet power"),
+    "cost_to_target": Metric("$", "cost of the training time to the target accuracy"),
+    "cost_per_million_images": Metric("$", "cost of training on a million images at this rate"),
+    "price_per_hour": Metric("$/h", "price of the devices used, from the device table or --price"),
+    "power": Metric("W", "mean measured power of the devices used, during training"),
     "energy_per_step": Metric(
-        "J", "measured energy of training over its steps, validation and saving included"
+        "J", "measured training energy per step, validation and saving included"
     ),
-    "power_data_sheet": Metric("W", "of the devices used, from the device table"),
-    "memory_planned": Metric("B", "of the train program on one device, as the compiler plans it"),
-    "memory_peak": Metric(
-        "B", "high-water mark: of the device where it says so, else of this process"
+    "power_data_sheet": Metric("W", "power limit of the devices used, from the device table"),
+    "memory_planned": Metric(
+        "B", "memory of the train program on one device, as the compiler plans it"
     ),
+    "memory_peak": Metric("B", "peak memory of the device if it reports it, else of this process"),
     "peak_published": Metric(
         "FLOP/s", "dense peak of the devices used for this precision, from the device table"
     ),
-    "peak_measured": Metric("FLOP/s", "of a large matrix product on these devices, now"),
+    "peak_measured": Metric(
+        "FLOP/s", "rate of a large matrix product on these devices, in this session"
+    ),
     "bandwidth_published": Metric(
         "B/s", "memory bandwidth of the devices used, from the device table"
     ),
     "bandwidth_measured": Metric(
-        "B/s", "memory bandwidth by the STREAM triad on these devices, now"
+        "B/s", "memory bandwidth of the devices, by the STREAM triad, in this session"
     ),
     "flops_per_step": Metric(
-        "FLOP", "model FLOPs of a train step: products and convolutions, from the jaxpr"
+        "FLOP", "model FLOPs of a train step: matrix products and convolutions in the jaxpr"
     ),
     "compiler_flops_per_step": Metric(
-        "FLOP", "of the train program by its compiler's own count, on one device"
+        "FLOP", "FLOPs of the train program on one device, as its compiler counts them"
     ),
     "closed_form_flops_per_step": Metric(
-        "FLOP", "three forward passes less the first input gradient, by the layers"
+        "FLOP", "three forward passes less the first input gradient, layer by layer"
     ),
-    "bytes_per_step": Metric("B", "that a train step must move at least once"),
+    "bytes_per_step": Metric("B", "bytes that a train step must move at least once"),
     "flops_per_call": Metric("FLOP", "model FLOPs of one call"),
-    "bytes_per_call": Metric("B", "that one call must move at least once: inputs and outputs"),
-    "largest_error": Metric("", "largest difference from float64 over the largest value"),
+    "bytes_per_call": Metric("B", "bytes that a call must move at least once: inputs and outputs"),
+    "largest_error": Metric("", "largest difference from float64, divided by the largest value"),
     "break_even_size": Metric(
-        "rows", "of the square matrices from which the device wins over NumPy, copies included"
+        "rows", "square matrices from which the device is faster than NumPy, copies included"
     ),
-    "compile_time": Metric("s", "of the train program: tracing, lowering, compiling"),
+    "compile_time": Metric("s", "tracing, lowering and compiling the train program"),
     "cache_load_time": Metric(
-        "s", "of the train program from the compilation cache, where it had been compiled before"
+        "s", "loading the train program from the compilation cache, if it was there"
     ),
-    "first_step_time": Metric("s", "of the first step after compiling"),
+    "first_step_time": Metric("s", "the first step after compiling"),
     "training_time": Metric("s", "all steps and evaluations, without compiling"),
     "time_to_target": Metric(
-        "s", "training time until the target accuracy was first reached in validation"
+        "s", "training time until validation first reached the target accuracy"
     ),
     "time_to_target_loss": Metric(
-        "s", "training time until the target loss was first reached in training"
+        "s", "training time until training first reached the target loss"
     ),
-    "steps_to_target_loss": Metric("", "train steps until then"),
+    "steps_to_target_loss": Metric("", "train steps until training first reached the target loss"),
     "total_time": Metric(
-        "s", "wall time of this sitting, from reading the data to the last evaluation"
+        "s", "wall time of this session, from reading the data to the last evaluation"
     ),
     "bare_step_time": Metric(
-        "s", "median step of a bare compiled step in a Python loop, data already on the device"
+        "s", "median compiled step in a bare Python loop, with the data on the device"
     ),
     "loop_over_bare": Metric(
-        "", "median over rounds of our loop's time per step over the bare one's"
+        "", "median over rounds: step time of our loop divided by that of the bare loop"
     ),
-    "parameters": Metric("", "trainable"),
+    "parameters": Metric("", "trainable parameters"),
     "steps": Metric("", "train steps taken"),
     "epochs": Metric("", "passes over the training set"),
     "bytes_summed": Metric(
-        "B", "that a step sums over devices (all-reduce), by the text of the compiled program"
+        "B", "bytes that a step all-reduces over devices, from the compiled program"
     ),
     "communication_share": Metric(
-        "",
-        "of the step beyond the same local work on one device: sums between devices, waiting, dispatch",
+        "", "share of a step beyond the local work: collectives, waiting, dispatch"
     ),
-    "largest_loss_difference": Metric(
-        "", "from the run that it must agree with, over the largest loss"
-    ),
+    "largest_loss_difference": Metric("", "from the reference run, divided by the largest loss"),
     "largest_parameter_difference": Metric(
-        "", "the same of the parameters after the last step, over the largest of their leaf"
+        "", "from the reference run after the last step, divided by the leaf's largest value"
     ),
     "members": Metric("", "networks trained at once"),
-    "one_by_one_time": Metric("s", "median time of a step of every member, one after the other"),
-    "speed_up": Metric(
-        "", "median over rounds of the time of one after the other over that at once"
+    "one_by_one_time": Metric("s", "median time of one step of every member, one after the other"),
+    "speed_up": Metric("", "median over rounds: time one after the other divided by time at once"),
+    "speed_up_low": Metric("", "lower end of the 98 % confidence interval of speed_up"),
+    "speed_up_high": Metric("", "upper end of the 98 % confidence interval of speed_up"),
+    "mean_accuracy": Metric(
+        "", "mean accuracy of the members, each on images it was not trained on"
     ),
-    "speed_up_low": Metric("", "lower end of the 98 % confidence interval of the speed-up"),
-    "speed_up_high": Metric("", "upper end of it"),
-    "mean_accuracy": Metric("", "of the members, on what each was not trained on"),
     "accuracy_spread": Metric("", "standard deviation of the members' accuracies"),
     "ensemble_accuracy": Metric(
-        "", "of the mean of the members' probabilities, on the same images"
+        "", "accuracy of the members' averaged probabilities, on the same images"
     ),
-    "best_learning_rate": Metric("", "of the member with the best accuracy"),
+    "best_learning_rate": Metric("", "learning rate of the member with the best accuracy"),
     "product_bits": Metric(
-        "bit", "of a float32 factor's fraction that a matrix product keeps: 23, TF32 10, bfloat16 7"
+        "bit", "fraction bits kept by a float32 matrix product: 23; TF32 10; bfloat16 7"
     ),
     "latency_p50": Metric(
-        "s", "median time from images on the host to the answer on the host, one batch at a time"
+        "s", "median time from images on the host to answers on the host, one batch at a time"
     ),
-    "latency_p90": Metric("s", "90 answers in 100 take no longer"),
-    "latency_p99": Metric("s", "99 answers in 100 take no longer"),
-    "accuracy_loss": Metric("", "test accuracy of the same network in float32, less this one's"),
+    "latency_p90": Metric("s", "90th percentile of that time"),
+    "latency_p99": Metric("s", "99th percentile of that time"),
+    "accuracy_loss": Metric("", "test accuracy of the network in float32 minus that of this one"),
     "model_bytes": Metric("B", "parameters, running statistics, integers and their scales"),
     "rounding_drift": Metric(
-        "",
-        "largest relative difference of a step's loss from a run whose weights are rounded once more",
+        "", "largest relative loss difference from a run with weights rounded once more"
     ),
     "memory_limit": Metric(
-        "B", "that programs could take: of the device, on a CPU of the process, or --memory-limit"
+        "B", "memory for programs: the device's, on a CPU the process's, or --memory-limit"
     ),
-    "memory_held": Metric("B", "of the memory limit, what was taken by all but the train program"),
-    "copy_time": Metric("s", "median copy of the training images to the devices"),
+    "memory_held": Metric("B", "part of memory_limit used by everything except the train program"),
+    "copy_time": Metric("s", "median time to copy the training images to the devices"),
     "setup_and_training_time": Metric("s", "compiling, copying the images and training"),
-    "prediction_time": Metric("s", "of one test image, the mean over all that were classified"),
-    "excess_loss": Metric("nat", "training loss over the least that this network can have"),
+    "prediction_time": Metric("s", "mean time per test image"),
+    "excess_loss": Metric("nat", "training loss minus the lowest loss that this network can reach"),
     "loop_step_time": Metric(
-        "s", "median step of a network without products, whose every loop XLA compiles itself"
+        "s", "median step of a network without matrix products: XLA compiles every loop"
     ),
     "relative_inferences": Metric(
-        "", "published: inferences a second within 10 ms, over those of a TPU v1"
+        "", "published: inferences per second within 10 ms, relative to a TPU v1"
     ),
     "on_chip_memory": Metric("B", "published: memory on the chip"),
-    "speed_up_over_cpu": Metric(
-        "", "published: times as fast as the processor it was held against"
-    ),
+    "speed_up_over_cpu": Metric("", "published: speed relative to the CPU of the same study"),
     "step_time_bound": Metric(
-        "s", "predicted: least time of a step by the published peak and bandwidth"
+        "s", "predicted: lower bound on step time, from published peak and bandwidth"
     ),
-    "images_per_second_bound": Metric("1/s", "predicted: batch size over that time"),
-    "mfu_ceiling": Metric("", "predicted: model FLOP/s at that time over the published peak"),
+    "images_per_second_bound": Metric("1/s", "predicted: batch size divided by step_time_bound"),
+    "mfu_ceiling": Metric("", "predicted: MFU at step_time_bound"),
     "cost_per_thousand_images_bound": Metric(
-        "$", "predicted: least price of training on a thousand images"
+        "$", "predicted: lowest cost of training on a thousand images"
     ),
     "cost_per_epoch_bound": Metric(
-        "$", "predicted: least price of an epoch of the data set that the recipe is for"
+        "$", "predicted: lowest cost of an epoch of the recipe's data set"
     ),
     "step_time_calibrated": Metric(
-        "s", "estimated: the bound times what measured records of this device took over theirs"
+        "s", "estimated: step_time_bound times the ratio measured on this device"
     ),
     "memory_available": Metric(
-        "B", "that a program may take on one device, by its compiler; of a GPU three quarters"
+        "B", "memory for a program on one device, per its compiler; on a GPU three quarters"
     ),
-    "memory_arguments": Metric("B", "of the plan: state and batch"),
-    "memory_outputs": Metric(
-        "B", "of the plan: results, those that take the place of arguments included"
+    "memory_arguments": Metric("B", "memory plan: state and batch"),
+    "memory_outputs": Metric("B", "memory plan: results, including those that reuse arguments"),
+    "memory_temporaries": Metric("B", "memory plan: intermediate values"),
+    "memory_code": Metric("B", "memory plan: the program itself"),
+    "largest_batch": Metric("images", "largest batch that was compiled and fits in memory"),
+    "smallest_refused_batch": Metric(
+        "images", "smallest batch that was compiled and does not fit in memory"
     ),
-    "memory_temporaries": Metric("B", "of the plan: what is needed in between"),
-    "memory_code": Metric("B", "of the plan: the program itself"),
-    "largest_batch": Metric("images", "that was compiled and whose plan fits"),
-    "smallest_refused_batch": Metric("images", "that was compiled and does not fit"),
     "bytes_exchanged": Metric(
-        "B",
-        "results of all collectives of a step on one device, by the text of the compiled program",
+        "B", "results of all collectives of a step on one device, from the compiled program"
     ),
     "communication_bound": Metric(
-        "s", "predicted: least time of a step's collectives by the published interconnect"
+        "s", "predicted: lower bound on a step's collectives, from the published interconnect"
     ),
     "scaling_efficiency_bound": Metric(
-        "", "predicted: of several devices at most, all communication hidden behind computing"
+        "", "predicted: upper bound, with communication fully overlapped"
     ),
     "scaling_efficiency_unhidden": Metric(
-        "", "predicted: of several devices at most, none of it hidden"
+        "", "predicted: upper bound, with no communication overlapped"
     ),
-    "once_step_time": Metric("s", "median train step of ours, each step a dispatch of its own"),
-    "best_peer_step_time": Metric(
-        "s", "median train step of the quickest of the PyTorch and Keras variants"
+    "once_step_time": Metric("s", "median train step of ours, dispatched one step at a time"),
+    "best_peer_step_time": Metric("s", "median train step of the fastest PyTorch or Keras variant"),
+    "best_peer_call_time": Metric("s", "median inference of the fastest PyTorch or Keras variant"),
+    "train_over_best_peer": Metric(
+        "", "median over rounds: our train step divided by the best peer's"
     ),
-    "best_peer_call_time": Metric("s", "median inference of the quickest of them"),
-    "train_over_best_peer": Metric("", "median over rounds of our train step over the best peer's"),
-    "train_over_best_peer_low": Metric("", "lower end of its 98 % confidence interval"),
-    "train_over_best_peer_high": Metric("", "upper end of it"),
+    "train_over_best_peer_low": Metric(
+        "", "lower end of the 98 % interval of train_over_best_peer"
+    ),
+    "train_over_best_peer_high": Metric(
+        "", "upper end of the 98 % interval of train_over_best_peer"
+    ),
     "inference_over_best_peer": Metric(
-        "", "median over rounds of our inference over the best peer's"
+        "", "median over rounds: our inference divided by the best peer's"
     ),
-    "inference_over_best_peer_low": Metric("", "lower end of its 98 % confidence interval"),
-    "inference_over_best_peer_high": Metric("", "upper end of it"),
-    "train_over_flax": Metric("", "median over rounds of our train step over plain Flax's"),
-    "train_over_flax_low": Metric("", "lower end of its 98 % confidence interval"),
-    "train_over_flax_high": Metric("", "upper end of it"),
-    "inference_over_flax": Metric("", "median over rounds of our inference over plain Flax's"),
-    "inference_over_flax_low": Metric("", "lower end of its 98 % confidence interval"),
-    "inference_over_flax_high": Metric("", "upper end of it"),
+    "inference_over_best_peer_low": Metric(
+        "", "lower end of the 98 % interval of inference_over_best_peer"
+    ),
+    "inference_over_best_peer_high": Metric(
+        "", "upper end of the 98 % interval of inference_over_best_peer"
+    ),
+    "train_over_flax": Metric("", "median over rounds: our train step divided by plain Flax's"),
+    "train_over_flax_low": Metric("", "lower end of the 98 % interval of train_over_flax"),
+    "train_over_flax_high": Metric("", "upper end of the 98 % interval of train_over_flax"),
+    "inference_over_flax": Metric("", "median over rounds: our inference divided by plain Flax's"),
+    "inference_over_flax_low": Metric("", "lower end of the 98 % interval of inference_over_flax"),
+    "inference_over_flax_high": Metric("", "upper end of the 98 % interval of inference_over_flax"),
     "memory_over_pytorch": Metric(
-        "", "peak resident memory of a process that takes train steps, ours over PyTorch's"
+        "", "peak resident memory of a training process, ours divided by PyTorch's"
     ),
     "time_to_first_step": Metric(
-        "s", "from starting the process to its first finished train step, nothing compiled before"
+        "s", "from process start to the end of the first train step, with an empty cache"
     ),
-    "time_to_first_step_cached": Metric(
-        "s", "the same where the compilation cache has the programs"
-    ),
+    "time_to_first_step_cached": Metric("s", "the same with the programs in the compilation cache"),
 }

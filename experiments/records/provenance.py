@@ -1,4 +1,4 @@
-"""Where a record comes from: machine, versions, flags, source revision, time."""
+"""Provenance of a record: machine, software versions, flags, source revision, time."""
 
 import datetime
 import hashlib
@@ -19,7 +19,7 @@ _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def describe(backend: Backend) -> dict[str, Any]:
-    """The provenance that all studies share."""
+    """The provenance that the records of all studies have, as JSON."""
     import jax
 
     from jaxcnn.ops import native
@@ -39,7 +39,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "freed_memory_kept": allocation.kept(),
+        "freed_memory_kept": allocation.keeps_freed_memory(),
         "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,
         "matmul_precision": jax.config.jax_default_matmul_precision or "default",
         "source": source_revision(),
@@ -48,12 +48,12 @@ def describe(backend: Backend) -> dict[str, Any]:
 
 
 def accelerator(backend: Backend) -> str:
-    """The product's name: the device kind, which for a CPU says nothing, so there the processor's."""
+    """The product name: JAX's device kind; for a CPU, which JAX just calls ``cpu``, `cpu_name`."""
     return cpu_name() if backend.platform == "cpu" else backend.devices[0].device_kind
 
 
 def cpu_name() -> str:
-    """The processor as it calls itself."""
+    """The product name of the processor, as the operating system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(
@@ -64,25 +64,28 @@ def cpu_name() -> str:
 
 
 def machine() -> str:
-    """Eight digits that tell machines apart without naming them."""
-    return hashlib.sha256(f"{platform.node()} {cpu_name()} {os.cpu_count()}".encode()).hexdigest()[
-        :8
-    ]
+    """Eight hexadecimal digits that distinguish machines without naming them."""
+    identity = f"{platform.node()} {cpu_name()} {os.cpu_count()}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:8]
 
 
 def source_revision() -> str:
-    """The git commit of this source, with ``-dirty`` for uncommitted changes; the version where it is not a checkout."""
-    here = Path(__file__)
+    """The git commit of this source, followed by ``-dirty`` if there are uncommitted changes.
+
+    Returns the package version if this file is not in a git checkout of the project.
+    """
+    file = Path(__file__)
     try:
-        _git(
-            here, "ls-files", "--error-unmatch", here.name
-        )  # else the checkout around us is somebody else's
-        return _git(here, "describe", "--always", "--dirty", "--abbrev=12")
+        _git(file, "ls-files", "--error-unmatch", file.name)  # fails in another project's checkout
+        return _git(file, "describe", "--always", "--dirty", "--abbrev=12")
     except (OSError, subprocess.SubprocessError):
         return jaxcnn.__version__
 
 
 def _git(file: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=file.parent, capture_output=True, text=True, timeout=5, check=True
-    ).stdout.strip()
+    """The output of a git command, run in the folder of a file."""
+    command = ["git", *arguments]
+    completed = subprocess.run(
+        command, cwd=file.parent, capture_output=True, text=True, timeout=5, check=True
+    )
+    return completed.stdout.strip()

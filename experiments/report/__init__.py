@@ -1,4 +1,4 @@
-"""Records to something a person reads: tables on the terminal and one HTML page. Never measures."""
+"""Turns records into tables on the terminal and one HTML page. It never measures."""
 
 from experiments.report.page import write_page
 from experiments.report.summary import sentences

@@ -1,122 +1,140 @@
-"""A look at the data that a network was trained on: how many of each class, which pixels, and a few of the pictures."""
+"""Figures of a data set summary: images per class, histogram of the pixels, and sample images.
+
+The summary is the one that `experiments.evidence.dataset_summary` stored in the record.
+"""
 
 from typing import Any
 
 from experiments.records import Record
-from experiments.report.sanitize import Picture, by_place, entries, names, png, text, whole_numbers
+from experiments.report.sanitize import (
+    CaptionedImage,
+    caption_text,
+    class_names,
+    entries,
+    indexed_ticks,
+    png_url,
+    whole_numbers,
+)
 from experiments.report.section import Axis, Figure
 
 BINS = 32
-CHANNELS = {1: {"grey": "#808080"}, 3: {"red": "#d62728", "green": "#2ca02c", "blue": "#1f77b4"}}
+CHANNELS = {1: {"gray": "#808080"}, 3: {"red": "#d62728", "green": "#2ca02c", "blue": "#1f77b4"}}
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 
 
 def counts_figure(record: Record) -> Figure | None:
-    """Images of each class in training, validation and test; None where the record does not tell."""
-    look = record.dataset_summary
-    classes, found = names(look.get("classes"), MOST_CLASSES), look.get("counts")
-    if not classes or not isinstance(found, dict):
+    """Images per class in each split, as grouped bars; None if the record has no valid counts."""
+    summary = record.dataset_summary
+    classes, by_split = class_names(summary.get("classes"), MAX_CLASSES), summary.get("counts")
+    if not classes or not isinstance(by_split, dict):
         return None
-    counts = {told: whole_numbers(found.get(name), len(classes)) for name, told in SPLITS.items()}
+    counts = {
+        split: whole_numbers(by_split.get(key), len(classes)) for key, split in SPLITS.items()
+    }
     if None in counts.values():
         return None
-    bars = []
-    for told, row in counts.items():
-        hovers = [
-            f"{name}<br>{count:,} {told} images" for name, count in zip(classes, row, strict=True)
-        ]
-        bars.append(
-            {
-                "type": "bar",
-                "name": told,
-                "x": list(range(len(row))),
-                "y": row,
-                "hovertext": hovers,
-                "hoverinfo": "text",
-            }
-        )
-    axes = Axis("class", more=by_place(classes)), Axis("images")
+    bars = [_bars(split, values, classes) for split, values in counts.items()]
     return Figure(
-        f"Images of each class{_left_out(look)}", bars, *axes, layout={"barmode": "group"}
+        f"Images per class{_coverage(summary)}",
+        bars,
+        Axis("class", options=indexed_ticks(classes)),
+        Axis("images"),
+        layout={"barmode": "group"},
     )
 
 
-def _left_out(look: dict[str, Any]) -> str:
-    """What is not in the picture."""
-    left, counted, there = look.get("classes_left_out"), look.get("counted"), look.get("examples")
-    told = (
-        f", the {MOST_CLASSES} largest; {left:,} more are not shown"
-        if whole_numbers([left]) and left
-        else ""
-    )
-    if isinstance(counted, dict) and isinstance(there, dict):
-        rows = ((name, counted.get(key), there.get(key)) for key, name in SPLITS.items())
-        fewer = [
-            f"{few:,} of {all_:,} {name}"
-            for name, few, all_ in rows
-            if whole_numbers([few, all_]) and few < all_
-        ]
-        told += f"; counted: {', '.join(fewer)} images, evenly spread" if fewer else ""
-    return told
+def _bars(split: str, counts: list[int], classes: list[str]) -> dict[str, Any]:
+    hovers = [
+        f"{name}<br>{count:,} {split} images" for name, count in zip(classes, counts, strict=True)
+    ]
+    return {
+        "type": "bar",
+        "name": split,
+        "x": list(range(len(counts))),
+        "y": counts,
+        "hovertext": hovers,
+        "hoverinfo": "text",
+    }
+
+
+def _coverage(summary: dict[str, Any]) -> str:
+    """Says which classes and images the counts do not cover; empty if they cover all."""
+    coverage = ""
+    hidden = summary.get("classes_left_out")
+    if whole_numbers([hidden]) and hidden:
+        coverage = f", the {MAX_CLASSES} largest; {hidden:,} more are not shown"
+    counted, examples = summary.get("counted"), summary.get("examples")
+    if not isinstance(counted, dict) or not isinstance(examples, dict):
+        return coverage
+    sizes = [(split, counted.get(key), examples.get(key)) for key, split in SPLITS.items()]
+    partial = [
+        f"{count:,} of {total:,} {split}"
+        for split, count, total in sizes
+        if whole_numbers([count, total]) and count < total
+    ]
+    if partial:
+        coverage += f"; counted: {', '.join(partial)} images, evenly spaced"
+    return coverage
 
 
 def histogram_figure(record: Record) -> Figure | None:
-    """How often the training pixels have which value, a curve a channel; None where the record does not tell."""
+    """Histogram of the training pixels, one curve per channel; None if the record has none."""
     pixels = record.dataset_summary.get("pixels")
-    found = pixels.get("counts") if isinstance(pixels, dict) else None
-    rows = (
-        [whole_numbers(row, BINS) for row in found]
-        if isinstance(found, list) and len(found) in CHANNELS
-        else []
-    )
-    if not rows or None in rows:
+    counts = pixels.get("counts") if isinstance(pixels, dict) else None
+    if not isinstance(counts, list) or len(counts) not in CHANNELS:
         return None
-    width, lines = 256 // BINS, []
-    for place, (name, colour) in enumerate(CHANNELS[len(rows)].items()):
-        counts = rows[place]
-        hovers = [
-            f"{name}, {bin * width} to {(bin + 1) * width - 1}: {count:,} pixels"
-            for bin, count in enumerate(counts)
-        ]
-        channel = {
-            "type": "scatter", "name": f"{name}{_moments(pixels, place)}", "x": [(bin + 0.5) * width for bin in range(BINS)],
-            "y": [count / max(1, sum(counts)) for count in counts],
-            "mode": "lines", "line": {"color": colour, "shape": "hvh"}, "fill": "tozeroy" if len(rows) == 1 else None,
-            "hovertext": hovers, "hoverinfo": "text", "showlegend": True,
-        }  # fmt: skip
-        lines.append(channel)
-    return Figure(
-        f"Pixels of the training images{_of(pixels)}",
-        lines,
-        Axis("value of a pixel, 0 to 255", more={"range": [0, 256]}),
-        Axis("share of the pixels", more={"tickformat": ".0%", "rangemode": "tozero"}),
-    )
-
-
-def _moments(pixels: dict[str, Any], place: int) -> str:
-    """Mean and standard deviation of a channel, where they are told."""
-    told = []
-    for name, word in (("mean", "mean"), ("std", "standard deviation")):
-        found = pixels.get(name)
-        value = found[place] if isinstance(found, list) and len(found) > place else None
-        if isinstance(value, int | float) and 0 <= value <= 255:
-            told.append(f"{word} {value:.1f}")
-    return f": {', '.join(told)}" if told else ""
-
-
-def _of(pixels: dict[str, Any]) -> str:
+    channels = [whole_numbers(values, BINS) for values in counts]
+    if None in channels:
+        return None
+    colors = CHANNELS[len(channels)]
+    curves = [
+        _curve(name, color, values, _moments(pixels, index), filled=len(channels) == 1)
+        for index, (values, (name, color)) in enumerate(zip(channels, colors.items(), strict=True))
+    ]
     images = pixels.get("images")
-    return (
-        f", {images:,} of them, as they are stored for the network"
-        if whole_numbers([images])
-        else ""
+    scope = f", {images:,} of them, as stored for the network" if whole_numbers([images]) else ""
+    return Figure(
+        f"Pixels of the training images{scope}",
+        curves,
+        Axis("pixel value, 0 to 255", options={"range": [0, 256]}),
+        Axis("share of the pixels", options={"tickformat": ".0%", "rangemode": "tozero"}),
     )
 
 
-def samples(record: Record) -> list[Picture]:
-    """One or two training images of each class, with its name."""
-    found = (
-        (png(entry.get("png")), entry) for entry in entries(record.dataset_summary.get("samples"))
-    )
-    return [Picture(source, text(entry.get("class"))) for source, entry in found if source]
+def _curve(name: str, color: str, counts: list[int], moments: str, filled: bool) -> dict[str, Any]:
+    width, total = 256 // BINS, max(1, sum(counts))
+    hovers = [
+        f"{name}, {index * width} to {(index + 1) * width - 1}: {count:,} pixels"
+        for index, count in enumerate(counts)
+    ]
+    return {
+        "type": "scatter",
+        "name": f"{name}{moments}",
+        "x": [(index + 0.5) * width for index in range(BINS)],
+        "y": [count / total for count in counts],
+        "mode": "lines",
+        "line": {"color": color, "shape": "hvh"},
+        "fill": "tozeroy" if filled else None,
+        "hovertext": hovers,
+        "hoverinfo": "text",
+        "showlegend": True,
+    }
+
+
+def _moments(pixels: dict[str, Any], channel: int) -> str:
+    """Mean and standard deviation of a channel, if the record has valid ones."""
+    moments = []
+    for key, name in (("mean", "mean"), ("std", "standard deviation")):
+        values = pixels.get(key)
+        value = values[channel] if isinstance(values, list) and len(values) > channel else None
+        if isinstance(value, int | float) and 0 <= value <= 255:
+            moments.append(f"{name} {value:.1f}")
+    return f": {', '.join(moments)}" if moments else ""
+
+
+def sample_images(record: Record) -> list[CaptionedImage]:
+    """The sample images of the training set, with their classes."""
+    samples = entries(record.dataset_summary.get("samples"))
+    urls = [(png_url(entry.get("png")), entry) for entry in samples]
+    return [CaptionedImage(url, caption_text(entry.get("class"))) for url, entry in urls if url]

@@ -1,56 +1,84 @@
 "use strict";
+const LEGEND_LINE_HEIGHT = 20; // pixels
+const DEFAULT_HEIGHT = 400;
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const plots = [...document.querySelectorAll(".plot")];
 
-function theme(layout) {
+// The layout in the colors of the page, light or dark.
+function applyTheme(layout) {
   const style = getComputedStyle(document.documentElement);
   const [ink, line] = ["--ink", "--line"].map((name) => style.getPropertyValue(name).trim());
-  const axis = (given) => ({ ...given, gridcolor: line, linecolor: line, zeroline: false, exponentformat: "SI" });
+  const axis = (options) => ({
+    ...options, gridcolor: line, linecolor: line, zeroline: false, exponentformat: "SI",
+  });
   return {
-    margin: { l: 60, r: 16, t: 10, b: 55 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    hovermode: "closest", hoverlabel: { align: "left" }, legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
-    ...layout, font: { color: ink, size: 12 }, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),
+    margin: { l: 60, r: 16, t: 10, b: 55 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    hovermode: "closest",
+    hoverlabel: { align: "left" },
+    legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", font: { size: 11 } },
+    ...layout,
+    font: { color: ink, size: 12 },
+    xaxis: axis(layout.xaxis),
+    yaxis: axis(layout.yaxis),
   };
 }
 
 function draw() {
   for (const plot of plots) {
     const { data, layout } = figures[plot.dataset.figure];
-    const many = Math.ceil(data.filter((trace) => trace.showlegend !== false).length / (plot.clientWidth > 700 ? 3 : 1));
-    const room = 20 * many;
-    const sized = theme({ ...layout, height: (layout.height || 400) + room });
-    sized.margin.b += room;
-    Plotly.react(plot, data, sized, { responsive: true, displaylogo: false });
+    const entries = data.filter((trace) => trace.showlegend !== false).length;
+    const legendLines = Math.ceil(entries / (plot.clientWidth > 700 ? 3 : 1));
+    const legendHeight = LEGEND_LINE_HEIGHT * legendLines;
+    const height = (layout.height || DEFAULT_HEIGHT) + legendHeight;
+    const themed = applyTheme({ ...layout, height });
+    themed.margin.b += legendHeight;
+    Plotly.react(plot, data, themed, { responsive: true, displaylogo: false });
   }
 }
 
-// A cell that a spreadsheet would take for a formula is made text.
-function cell(value) {
+// A quoted CSV cell. An apostrophe keeps a spreadsheet from evaluating text as a formula.
+function csvCell(value) {
   const text = value === null || value === undefined ? "" : String(value).replace(/<br>/g, " ");
-  const guarded = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? "'" + text : text;
-  return '"' + guarded.replace(/"/g, '""') + '"';
+  const isFormula = typeof value === "string" && /^[=+\-@\t\r]/.test(text);
+  return '"' + (isFormula ? "'" + text : text).replace(/"/g, '""') + '"';
 }
 
-function rows(trace) {
+// The rows of a trace: its name, x, y, and the value or the text of each point.
+function csvRows(trace) {
   const name = trace.name || "";
-  if (trace.z) return trace.z.flatMap((row, i) => row.map((z, j) => [name, trace.x ? trace.x[j] : j, trace.y ? trace.y[i] : i, z]));
-  const length = (trace.x || trace.y || []).length;
-  return Array.from({ length }, (_, i) => [name, trace.x && trace.x[i], trace.y && trace.y[i], Array.isArray(trace.text) ? trace.text[i] : trace.text]);
+  const { x, y, z, text } = trace;
+  if (z) {
+    const row = (value, i, j) => [name, x ? x[j] : j, y ? y[i] : i, value];
+    return z.flatMap((values, i) => values.map((value, j) => row(value, i, j)));
+  }
+  const length = (x || y || []).length;
+  const textOf = (i) => (Array.isArray(text) ? text[i] : text);
+  return Array.from({ length }, (_, i) => [name, x && x[i], y && y[i], textOf(i)]);
 }
 
 function csv(figure) {
-  const axes = ["xaxis", "yaxis"].map((name) => (figure.layout[name].title || {}).text || name[0]);
-  const heading = ["line", ...axes, figure.data.some((trace) => trace.z) ? "value" : "record"];
-  return [heading, ...figure.data.flatMap(rows)].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  const axisTitle = (name) => (figure.layout[name].title || {}).text || name[0];
+  const last = figure.data.some((trace) => trace.z) ? "value" : "record";
+  const heading = ["line", axisTitle("xaxis"), axisTitle("yaxis"), last];
+  const rows = [heading, ...figure.data.flatMap(csvRows)];
+  return rows.map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+}
+
+function download(text, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
 }
 
 for (const button of document.querySelectorAll("button[data-csv]")) {
   button.addEventListener("click", () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([csv(figures[button.dataset.csv])], { type: "text/csv" }));
-    link.download = plots[button.dataset.csv].dataset.title.replace(/[^A-Za-z0-9]+/g, "_").toLowerCase() + ".csv";
-    link.click();
-    URL.revokeObjectURL(link.href);
+    const index = button.dataset.csv;
+    const title = plots[index].dataset.title.replace(/[^A-Za-z0-9]+/g, "_").toLowerCase();
+    download(csv(figures[index]), `${title}.csv`);
   });
 }
 

@@ -13,12 +13,13 @@ from experiments import records
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label
 from experiments.records.published import PUBLISHED
-from experiments.report.section import Section, Shown, hue
+from experiments.report.section import PageRecords, Section
 from experiments.report.sections import SECTIONS
 from experiments.report.summary import sentences
+from experiments.report.traces import nth_color
 
-# Told apart by those who do not see all colours: Okabe and Ito 2008, Color Universal Design.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#7f7f7f")
+# Distinguishable with color blindness: Okabe and Ito 2008, Color Universal Design.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#7f7f7f")
 
 
 def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Path:
@@ -26,56 +27,63 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
 
     Args:
       folders: results folders.
-      out: the file to write, whole or not at all.
+      out: the file to write, completely or not at all.
+
+    Returns:
+      `out`.
     """
     own, problems = records.load(folders)
-    elsewhere, more_problems = records.load([PUBLISHED])
-    shown = _shown(records.latest(own), records.latest(elsewhere))
-    built, failures = _sections(shown)
-    figures = [figure for _, section in built for figure in section.figures]
-    page = _template().render(
+    published, more_problems = records.load([PUBLISHED])
+    page = _page_records(records.latest(own), records.latest(published))
+    sections, failures = _build_sections(page)
+    figures = [figure for _, section in sections for figure in section.figures]
+    html = _template().render(
         own=len(own),
-        summary=sentences(shown.records),
-        sections=built,
+        summary=sentences(page.records),
+        sections=sections,
         problems=[*problems, *more_problems, *failures],
         figures=_script_safe([figure.to_json() for figure in figures]),
         plotly=_plotly() if figures else "",
     )
     temporary = out.parent / f".{out.name}.{uuid.uuid4().hex}.tmp"
-    temporary.write_text(page)
+    temporary.write_text(html)
     temporary.replace(out)
     return out
 
 
-def _shown(own: Sequence[Record], elsewhere: Sequence[Record]) -> Shown:
+def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRecords:
     marked = [
         dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True})
-        for record in elsewhere
+        for record in published
     ]
     labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
-    return Shown([*marked, *own], {label: _colour(number) for number, label in enumerate(labels)})
+    colors = {label: _color(index) for index, label in enumerate(labels)}
+    return PageRecords([*marked, *own], colors)
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number] if number < len(COLOURS) else hue(number)
+def _color(index: int) -> str:
+    return COLORS[index] if index < len(COLORS) else nth_color(index)
 
 
-def _sections(shown: Shown) -> tuple[list[tuple[str, Section]], list[str]]:
-    """Those that have something to show; a record from elsewhere that breaks one is no reason to lose the others."""
-    built, failures = [], []
-    for name, section in SECTIONS.items():
+def _build_sections(page: PageRecords) -> tuple[list[tuple[str, Section]], list[str]]:
+    """The sections that have something to show, by name, and a line for each that failed.
+
+    A foreign record that breaks one section does not cost the others.
+    """
+    sections, failures = [], []
+    for name, build in SECTIONS.items():
         try:
-            found = section(shown)
+            section = build(page)
         except Exception as error:
             failures.append(f"section {name}: left out ({type(error).__name__}: {error})")
             continue
-        if found is not None:
-            built.append((name, found))
-    return built, failures
+        if section is not None:
+            sections.append((name, section))
+    return sections, failures
 
 
 def _script_safe(value: object) -> str:
-    """JSON that may stand inside a script element: nothing in it ends the element or begins a comment."""
+    """JSON for a script element, in which nothing ends the element or begins a comment."""
     text = json.dumps(records.finite(value), separators=(",", ":"), default=str)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

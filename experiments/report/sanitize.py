@@ -1,4 +1,7 @@
-"""What may be taken from a record into a page: anybody may have written the record, and nothing in it may run or weigh."""
+"""Validates what a page takes from a record.
+
+Records may come from anybody. Nothing in them may run in the browser or make the page huge.
+"""
 
 import base64
 import binascii
@@ -8,103 +11,105 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-LARGEST = 256  # pixels of a side; few bytes of PNG can be a picture that fills the memory
-LONGEST = 100_000  # characters of a picture in base64
-MOST = 40  # pictures of a record
-EXACT = 2**53  # whole numbers up to here are exact as JavaScript's
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+MAX_SIDE = 256  # pixels; a PNG of few bytes can decode to an image that fills the memory
+MAX_ENCODED_LENGTH = 100_000  # characters of an image in base64
+MAX_IMAGES = 40  # images or other entries of a record
+MAX_CAPTION_LENGTH = 60
+EXACT_INTEGERS = 2**53  # JavaScript represents smaller integers exactly
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture for the page.
+class CaptionedImage:
+    """An image of the page.
 
     Attributes:
       source: a ``data:`` URL of a PNG.
-      caption: text, to be escaped by whoever shows it.
+      caption: plain text; whoever shows it has to escape it.
     """
 
     source: str
     caption: str
 
 
-def entries(found: Any) -> list[dict[str, Any]]:
-    """The objects of a list, the first 40; none where there is no list."""
-    return (
-        [entry for entry in found if isinstance(entry, dict)][:MOST]
-        if isinstance(found, list)
-        else []
-    )
+def entries(value: Any) -> list[dict[str, Any]]:
+    """The dicts of a list, at most `MAX_IMAGES`; an empty list if `value` is not a list."""
+    if not isinstance(value, list):
+        return []
+    return [entry for entry in value if isinstance(entry, dict)][:MAX_IMAGES]
 
 
-def png(text: Any) -> str | None:
-    """A ``data:`` URL, encoded anew, of a small PNG in base64; None for anything else.
+def png_url(encoded: Any) -> str | None:
+    """The ``data:`` URL of a small PNG given in base64, encoded anew; None for anything else.
 
-    >>> png("javascript:alert(1)") is None
+    >>> png_url("javascript:alert(1)") is None
     True
     """
-    if not isinstance(text, str) or len(text) > LONGEST:
+    if not isinstance(encoded, str) or len(encoded) > MAX_ENCODED_LENGTH:
         return None
     try:
-        file = base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):  # the first of characters beyond ASCII
+        file = base64.b64decode(encoded, validate=True)
+    except (ValueError, binascii.Error):  # ValueError: characters beyond ASCII
         return None
-    if file[:8] != SIGNATURE or file[12:16] != b"IHDR" or len(file) < 24:
+    if file[:8] != PNG_SIGNATURE or file[12:16] != b"IHDR" or len(file) < 24:
         return None
-    if not all(1 <= side <= LARGEST for side in struct.unpack(">II", file[16:24])):
+    if not all(1 <= side <= MAX_SIDE for side in struct.unpack(">II", file[16:24])):
         return None
     return f"data:image/png;base64,{base64.b64encode(file).decode()}"
 
 
-def text(value: Any) -> str:
-    """What may stand in a caption: 60 characters at most, none that a file cannot hold; a dash for what is no text."""
-    return (
-        str(value)[:60].encode("utf-8", "replace").decode()
-        if isinstance(value, str | int | float)
-        else "–"
-    )
+def caption_text(value: Any) -> str:
+    """A value as plain text for a caption: at most 60 characters, all of them valid UTF-8.
+
+    Returns a dash for what is neither a string nor a number.
+    """
+    if not isinstance(value, str | int | float):
+        return "–"
+    return str(value)[:MAX_CAPTION_LENGTH].encode("utf-8", "replace").decode()
 
 
-def label(value: Any) -> str:
-    """The same for Plotly, which takes some HTML in its texts.
+def escaped_text(value: Any) -> str:
+    """Like `caption_text`, escaped for Plotly, which interprets some HTML tags in texts.
 
-    >>> label("<b>cat</b>")
+    >>> escaped_text("<b>cat</b>")
     '&lt;b&gt;cat&lt;/b&gt;'
     """
-    return html.escape(text(value))
+    return html.escape(caption_text(value))
 
 
-def share(value: Any) -> str:
-    """A probability in per cent, a dash for what is none.
+def percentage(value: Any) -> str:
+    """A probability in percent; a dash for what is not a probability.
 
-    >>> share(0.9876), share("<b>"), share(float("nan"))
+    >>> percentage(0.9876), percentage("<b>"), percentage(float("nan"))
     ('98.8 %', '–', '–')
     """
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-    return f"{value * 100:.1f} %" if fine else "–"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value * 100:.1f} %" if is_number and 0 <= value <= 1 else "–"
 
 
-def whole_numbers(found: Any, length: int | None = None) -> list[int] | None:
-    """A list of whole numbers, none below zero, of a length if one is given; None for anything else."""
-    if not isinstance(found, list) or (length is not None and len(found) != length):
+def whole_numbers(value: Any, length: int | None = None) -> list[int] | None:
+    """A list of non-negative integers, of this length if not None; None for anything else."""
+    if not isinstance(value, list) or (length is not None and len(value) != length):
         return None
-    fine = all(
-        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < EXACT
-        for value in found
+    is_valid = all(
+        isinstance(item, int) and not isinstance(item, bool) and 0 <= item < EXACT_INTEGERS
+        for item in value
     )
-    return list(found) if fine else None
+    return list(value) if is_valid else None
 
 
-def names(found: Any, most: int) -> list[str]:
-    """A list of at most so many texts, escaped for Plotly; none for anything else."""
-    fine = (
-        isinstance(found, list)
-        and len(found) <= most
-        and all(isinstance(name, str) for name in found)
-    )
-    return [label(name) for name in found] if fine else []
+def class_names(value: Any, limit: int) -> list[str]:
+    """A list of at most `limit` strings, escaped for Plotly; an empty list for anything else."""
+    if not isinstance(value, list) or len(value) > limit:
+        return []
+    if not all(isinstance(name, str) for name in value):
+        return []
+    return [escaped_text(name) for name in value]
 
 
-def by_place(labels: Sequence[str]) -> dict[str, Any]:
-    """A Plotly axis with labels by their places: two that are equal stay apart, and none is taken for a number or a date."""
+def indexed_ticks(labels: Sequence[str]) -> dict[str, Any]:
+    """Options of a Plotly axis whose coordinates are indices and whose ticks are labels.
+
+    So equal labels stay apart, and no label is interpreted as a number or a date.
+    """
     return {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}

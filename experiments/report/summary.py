@@ -1,104 +1,103 @@
-"""What the records say, in sentences whose every number is a record's."""
+"""Summary of the records, in sentences whose every number comes from a record."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from experiments import analysis
-from experiments.analysis.comparison import Standing, side_by_side
+from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label, readable
+from experiments.report.selection import is_published
 
-MOST = 4  # training runs, and comparisons, that are told one by one
+MAX_SENTENCES = 4  # on training runs, and on comparisons
+MAX_ACCELERATORS = 6
+TRAINING_STUDIES = ("train", "first_cnn")
+STATUS_WORDS = {
+    "ok": "measured",
+    "predicted": "predicted",
+    "out_of_memory": "out of memory",
+    "unsupported": "unsupported",
+    "failed": "failed",
+}
 
 
 def sentences(records: Sequence[Record]) -> list[str]:
-    """The summary of some records, those of the user: what was trained how fast and how well, who was quicker, what failed.
+    """Summarizes the user's records: training runs, comparisons of accelerators, failures.
 
     Args:
-      records: of each case the newest; figures published elsewhere are left out.
+      records: the newest of each case; published figures are ignored.
     """
-    own = [record for record in records if not record.provenance.get("elsewhere")]
-    trained = [
-        record for record in own if record.status == "ok" and record.study in ("train", "first_cnn")
-    ]
-    told = [_trained(record) for record in trained[-MOST:]]
-    told += [
-        _standing(group)
-        for group in side_by_side([r for r in own if r.study in ("train", "first_cnn")])[-MOST:]
-    ]
-    told += [
-        line
+    own = [record for record in records if not is_published(record)]
+    trained = [r for r in own if r.status == "ok" and r.study in TRAINING_STUDIES]
+    ranked = side_by_side([r for r in own if r.study in TRAINING_STUDIES])
+    conclusions = [
+        _as_sentence(line)
         for study in ("width_sweep", "parity")
-        for line in _plain(analysis.conclusion(study, own))
+        for line in analysis.conclusion(study, own)
     ]
-    return [*told, *_counts(own)]
+    return [
+        *(_training_sentence(record) for record in trained[-MAX_SENTENCES:]),
+        *(_ranking_sentence(group) for group in ranked[-MAX_SENTENCES:]),
+        *conclusions,
+        *_count_sentence(own),
+    ]
 
 
-def _trained(record: Record) -> str:
-    found = record.metrics
-    where = accelerator_label(record)
-    begin = f"{where} trained {case_label(record)}"
-    accuracy, seconds = found.get("test_accuracy"), found.get("training_time")
-    quality = f" to {100 * accuracy:.2f} % of the test images right" if accuracy is not None else ""
-    took = f" in {readable('training_time', seconds)}" if seconds else ""
-    parts = [f"{begin}{quality}{took}", *_speed(record), *_worth(found)]
-    return "; ".join(parts) + "."
+def _training_sentence(record: Record) -> str:
+    accuracy = record.metrics.get("test_accuracy")
+    seconds = record.metrics.get("training_time")
+    quality = f" to {100 * accuracy:.2f} % test accuracy" if accuracy is not None else ""
+    duration = f" in {readable('training_time', seconds)}" if seconds else ""
+    start = f"{accelerator_label(record)} trained {case_label(record)}{quality}{duration}"
+    return "; ".join([start, *_speed(record), *_efficiency(record.metrics)]) + "."
 
 
 def _speed(record: Record) -> list[str]:
-    found = record.metrics
-    if not found.get("step_time") or record.provenance.get("simulated"):
+    metrics = record.metrics
+    if not metrics.get("step_time") or record.provenance.get("simulated"):
         return []
-    rate = (
-        f", {readable('images_per_second', found['images_per_second'])[:-4]} images a second"
-        if found.get("images_per_second")
-        else ""
-    )
-    return [f"a step took {readable('step_time', found['step_time'])}{rate}"]
+    rate = ""
+    if metrics.get("images_per_second"):
+        count = readable("images_per_second", metrics["images_per_second"]).removesuffix(" 1/s")
+        rate = f", {count} images per second"
+    return [f"a step took {readable('step_time', metrics['step_time'])}{rate}"]
 
 
-def _worth(found: dict[str, float]) -> list[str]:
+def _efficiency(metrics: Mapping[str, float]) -> list[str]:
+    """FLOP/s with the share of the peak, and the cost to the target accuracy."""
     parts = []
-    share = next((name for name in ("mfu", "mfu_measured_peak") if found.get(name)), None)
-    if share and found.get("flops_per_second"):
+    share = next((name for name in ("mfu", "mfu_measured_peak") if metrics.get(name)), None)
+    if share and metrics.get("flops_per_second"):
         peak = "published peak" if share == "mfu" else "peak measured here"
-        parts.append(
-            f"{readable('flops_per_second', found['flops_per_second'])}, {100 * found[share]:.1f} % of the {peak}"
-        )
-    if found.get("cost_to_target"):
-        parts.append(
-            f"{readable('cost_to_target', found['cost_to_target'])} to the target accuracy"
-        )
+        rate = readable("flops_per_second", metrics["flops_per_second"])
+        parts.append(f"{rate}, {100 * metrics[share]:.1f} % of the {peak}")
+    if metrics.get("cost_to_target"):
+        cost = readable("cost_to_target", metrics["cost_to_target"])
+        parts.append(f"{cost} to the target accuracy")
     return parts
 
 
-def _standing(group: Sequence[Standing]) -> str:
-    first, last = group[0], group[-1]
+def _ranking_sentence(group: Sequence[RankedRecord]) -> str:
+    fastest, slowest = group[0], group[-1]
     return (
-        f"Of {len(group)} that ran {case_label(first.record)}, {accelerator_label(first.record)} was quickest; "
-        f"{accelerator_label(last.record)} took {last.ratio:.3g} times as long."
+        f"Of {len(group)} that ran {case_label(fastest.record)}, "
+        f"{accelerator_label(fastest.record)} was fastest; "
+        f"{accelerator_label(slowest.record)} took {slowest.ratio:.3g} times as long."
     )
 
 
-def _plain(lines: Sequence[str]) -> list[str]:
-    return [f"{line[:1].upper()}{line[1:]}{'' if line.endswith('.') else '.'}" for line in lines]
+def _as_sentence(line: str) -> str:
+    """A line with a capital letter at the beginning and a period at the end."""
+    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith('.') else '.'}"
 
 
-def _counts(own: Sequence[Record]) -> list[str]:
+def _count_sentence(own: Sequence[Record]) -> list[str]:
+    """The number of cases by status; no sentence if there are no records."""
     if not own:
         return []
-    accelerators = dict.fromkeys(accelerator_label(record) for record in own)
-    statuses = {
-        "ok": "measured",
-        "predicted": "predicted",
-        "out_of_memory": "out of memory",
-        "unsupported": "unsupported",
-        "failed": "failed",
-    }
-    parts = [
-        f"{count:,} {said}"
-        for status, said in statuses.items()
-        if (count := sum(r.status == status for r in own))
-    ]
+    accelerators = list(dict.fromkeys(accelerator_label(record) for record in own))
+    counts = {status: sum(r.status == status for r in own) for status in STATUS_WORDS}
+    parts = [f"{count:,} {STATUS_WORDS[status]}" for status, count in counts.items() if count]
+    cases = f"{len(own):,} case{'s' if len(own) > 1 else ''}"
     return [
-        f"In all {len(own):,} case{'s' if len(own) > 1 else ''} on {', '.join(list(accelerators)[:6])}: {', '.join(parts)}."
+        f"In total {cases} on {', '.join(accelerators[:MAX_ACCELERATORS])}: {', '.join(parts)}."
     ]

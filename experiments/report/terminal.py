@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Prints records, plans and tables on the terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,16 +11,12 @@ from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label, readable, remarks
 from experiments.records.metrics import METRICS
 
-NAME_WIDTH = 34  # of a table's first column, at least; longer names are folded
+MIN_NAME_WIDTH = 34  # columns kept free for the case's name; longer names are folded
 
 
 def print_record(console: Console, record: Record) -> None:
-    """The metrics of one record, or what became of it."""
-    console.print(
-        f"{record.study}: {case_label(record)} · {accelerator_label(record)}",
-        markup=False,
-        highlight=False,
-    )
+    """Prints the metrics of one record, or why it has none."""
+    _print_line(console, f"{record.study}: {case_label(record)} · {accelerator_label(record)}")
     if record.status != "ok":
         console.print(f"[bold red]{record.status}[/]: {escape(record.message)}", highlight=False)
         return
@@ -32,22 +28,31 @@ def print_record(console: Console, record: Record) -> None:
             table.add_row(name, readable(name, record.metrics[name]), metric.about)
     console.print(table)
     for remark in remarks(record):
-        console.print(f"note: {remark}", markup=False, highlight=False, soft_wrap=True)
+        _print_line(console, f"note: {remark}")
 
 
 def print_table(
     console: Console, study: str, columns: Sequence[str], records: Sequence[Record]
 ) -> None:
-    """The cases of a study, a row each, those that failed too. No number is cut: columns that find no room are named below."""
-    there = [name for name in columns if any(name in record.metrics for record in records)]
-    rows = {
+    """Prints the cases of a study, one per row, failures included.
+
+    Numbers are never truncated: columns that do not fit are named below the table.
+
+    Args:
+      console: to print on.
+      study: the name of the study.
+      columns: names of metrics; those that no record has are left out.
+      records: at least one.
+    """
+    cells = {
         name: [
             readable(name, record.metrics[name]) if name in record.metrics else ""
             for record in records
         ]
-        for name in there
+        for name in columns
+        if any(name in record.metrics for record in records)
     }
-    shown, hidden = _fitting(rows, console.width)
+    shown, hidden = _columns_that_fit(cells, console.width)
     table = Table(
         title=f"{study}: {accelerator_label(records[0])}",
         title_justify="left",
@@ -57,53 +62,62 @@ def print_table(
     table.add_column("case", overflow="fold")
     for name in shown:
         table.add_column("\n".join(name.split("_")), justify="right", no_wrap=True)
-    for number, record in enumerate(records):
-        cells = [rows[name][number] for name in shown]
-        label = escape(case_label(record))
-        style = "italic" if record.status == "predicted" else "bold red"
-        table.add_row(
-            label if record.status == "ok" else f"{label} [{style}]{record.status}[/]", *cells
-        )
+    for index, record in enumerate(records):
+        table.add_row(_row_label(record), *(cells[name][index] for name in shown))
     console.print(table)
-    for line in _below(records, hidden):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for line in _lines_below(records, hidden):
+        _print_line(console, line)
 
 
-def _fitting(rows: Mapping[str, Sequence[str]], width: int) -> tuple[list[str], list[str]]:
-    """The first columns that leave room for the case's name, and the others."""
-    room, shown = width - NAME_WIDTH, []
-    for name, cells in rows.items():
-        room -= 2 + max(map(len, (*name.split("_"), *cells)))
+def _row_label(record: Record) -> str:
+    label = escape(case_label(record))
+    if record.status == "ok":
+        return label
+    style = "italic" if record.status == "predicted" else "bold red"
+    return f"{label} [{style}]{record.status}[/]"
+
+
+def _columns_that_fit(
+    cells: Mapping[str, Sequence[str]], width: int
+) -> tuple[list[str], list[str]]:
+    """The first columns that leave room for the name of the case, and the others."""
+    room, shown = width - MIN_NAME_WIDTH, []
+    for name, texts in cells.items():
+        room -= 2 + max(map(len, (*name.split("_"), *texts)))
         if room < 0:
             break
         shown.append(name)
-    return shown, list(rows)[len(shown) :]
+    return shown, list(cells)[len(shown) :]
 
 
-def _below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
+def _lines_below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
+    """Hidden columns, messages of failures, noise and remarks."""
     if hidden:
-        yield f"no room for {', '.join(name.replace('_', ' ') for name in hidden)}: see the report, or a wider terminal"
+        names = ", ".join(name.replace("_", " ") for name in hidden)
+        yield f"no room for {names}: see the report, or use a wider terminal"
     for record in records:
         if record.status not in ("ok", "predicted"):
             yield f"{record.status}: {case_label(record)}: {record.message}"
-    disturbed = [
-        noise
-        for record in records
-        if (noise := record.provenance.get("noise", "steady")) != "steady"
-    ]
-    if disturbed:
-        yield f"note: noise in {len(disturbed)} of {len(records)} cases, such as: {disturbed[0]}"
-    yield from (
-        f"note: {remark}"
-        for remark in dict.fromkeys(remark for record in records for remark in remarks(record))
-    )
+    verdicts = [record.provenance.get("noise", "steady") for record in records]
+    noisy = [verdict for verdict in verdicts if verdict != "steady"]
+    if noisy:
+        yield f"note: noise in {len(noisy)} of {len(records)} cases, such as: {noisy[0]}"
+    unique_remarks = dict.fromkeys(remark for record in records for remark in remarks(record))
+    yield from (f"note: {remark}" for remark in unique_remarks)
 
 
 def print_predictions(
     console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 ) -> None:
-    """What a network sees in a picture: a percentage, a class and perhaps a box a row."""
-    console.print(f"\n{title}", markup=False, highlight=False, soft_wrap=True)
+    """Prints the predictions for one image.
+
+    Args:
+      console: to print on.
+      title: names the image.
+      headings: of the columns; the one called ``class`` is aligned to the left.
+      rows: one prediction each: probability, class and possibly a box.
+    """
+    _print_line(console, f"\n{title}")
     table = Table(box=None)
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "class" else "right")
@@ -113,11 +127,11 @@ def print_predictions(
 
 
 def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | None]]) -> None:
-    """The cases of a run.
+    """Prints the cases of a run before it is started.
 
     Args:
       console: to print on.
-      rows: study, case, whether it is measured already, and the seconds it may take, or None.
+      rows: study, case, whether it is measured already, and its expected seconds, None if unknown.
     """
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("study", "case", "seconds"):
@@ -126,30 +140,31 @@ def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | No
         cell = "measured" if measured else "?" if seconds is None else f"{seconds:.1f}"
         table.add_row(study, escape(case), cell)
     console.print(table)
-    missing = [seconds for _, _, measured, seconds in rows if not measured]
-    known = [seconds for seconds in missing if seconds is not None]
-    about = (
-        f"about {sum(known):,.0f} s"
-        if known
-        else "no record yet says how long"
-        if missing
-        else "nothing"
-    )
-    unknown = (
-        f", {len(missing) - len(known)} of unknown length"
-        if known and len(known) < len(missing)
-        else ""
-    )
-    console.print(
-        f"{len(missing)} of {len(rows)} cases to measure: {about}{unknown}", highlight=False
-    )
+    pending = [seconds for _, _, measured, seconds in rows if not measured]
+    line = f"{len(pending)} of {len(rows)} cases to measure: {_duration(pending)}"
+    console.print(line, highlight=False)
+
+
+def _duration(expected: Sequence[float | None]) -> str:
+    """The expected time of the cases to measure, in words."""
+    known = [seconds for seconds in expected if seconds is not None]
+    if not expected:
+        return "nothing"
+    if not known:
+        return "duration unknown, as there are no records yet"
+    unknown = len(expected) - len(known)
+    return f"about {sum(known):,.0f} s{f', {unknown} of unknown duration' if unknown else ''}"
 
 
 def print_rows(
     console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]
 ) -> None:
-    """A plain table with a title."""
+    """Prints a plain table with a title."""
     table = Table(*headings, title=title, title_justify="left")
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
+
+
+def _print_line(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

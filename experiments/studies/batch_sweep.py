@@ -1,7 +1,8 @@
-"""How large a batch fits, how fast is it, and is the largest the one that the compiler's plan promised?
+"""The largest batch that fits, its speed, and whether the compiler's memory plan predicts it.
 
-Of the studied documents: A3 (batch 16 runs in 2 GB, 32 does not) and E5 (images per second). The batch doubles until memory
-ends; then the limit is searched for between the last that fitted and the first that did not.
+The batch size doubles until memory runs out; then the limit is bisected between the largest batch
+that fits and the smallest that does not. In Agrawal's talk, batch 16 runs in 2 GB and batch 32 does
+not; in Kheradpisheh's lecture, images per second are compared across GPUs.
 """
 
 import math
@@ -12,8 +13,8 @@ import jax
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
-from experiments.measure.limits import room
-from experiments.measure.memory import MemoryPlan, is_out_of_memory, observed_peak, planned
+from experiments.measure.limits import memory_limit_and_use
+from experiments.measure.memory import MemoryPlan, is_out_of_memory, memory_plan, observed_peak
 from experiments.records import Record
 from experiments.records.formatting import readable
 from experiments.workloads import synthetic_step
@@ -22,9 +23,18 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 COLUMNS = (
-    "images_per_second", "step_time", "memory_planned", "memory_peak", "memory_limit", "flops_per_second", "mfu",
-    "mfu_measured_peak", "compile_time", "cache_load_time",
-)  # fmt: skip
+    "images_per_second",
+    "step_time",
+    "memory_planned",
+    "memory_peak",
+    "memory_limit",
+    "flops_per_second",
+    "mfu",
+    "mfu_measured_peak",
+    "compile_time",
+    "cache_load_time",
+)
+FITTING = ("ok", "predicted")  # the statuses of batches that fit
 
 
 @dataclass(frozen=True)
@@ -32,10 +42,11 @@ class Preset:
     """How far a sweep goes.
 
     Attributes:
-      first: batch with which it begins, unless --batch-size says otherwise; all others are multiples of it.
-      doublings: after which it ends, though there is memory left.
-      resolution: gap between the largest that fits and the smallest that does not, over the former, that is small enough.
-      budget: seconds of sampling a batch.
+      first: the first batch size, unless --batch-size gives another; all others are multiples of
+      it. doublings: after which the sweep ends even if memory is left. resolution: the sweep ends
+      when the gap between the largest batch that fits and the smallest
+        that does not, over the former, is at most this.
+      budget: seconds of sampling for each batch.
     """
 
     first: int
@@ -44,27 +55,32 @@ class Preset:
     budget: float
 
 
-PRESETS = {"quick": Preset(32, 2, 1 / 2, 0.2), "full": Preset(1, 17, 1 / 8, 1.0)}
+PRESETS = {
+    "quick": Preset(first=32, doublings=2, resolution=1 / 2, budget=0.2),
+    "full": Preset(first=1, doublings=17, resolution=1 / 8, budget=1.0),
+}
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """The first; `next_cases` gives the others.
+    """The first case; `next_cases` returns the others.
 
     Raises:
-      InputError: a network that finds objects; else as of `with_strategy`.
+      InputError: the model is a detector; else as in `with_strategy`.
     """
-    row = models.spec(config.model)
-    if row.detects:
+    spec = models.spec(config.model)
+    if spec.detects:
         raise InputError(
-            f"model {config.model!r} finds objects: the sweep is over networks that classify pictures"
+            f"model {config.model!r} detects objects: study 'batch_sweep' needs a network that "
+            "classifies images"
         )
-    first = math.lcm(
-        PRESETS[config.preset].first, parallel.device_count(config.strategy, len(backend.devices))
-    )
-    recipe = row.recipe
-    filled = {"batch_size": first, "image_size": max(row.input_shape[:2])}
-    filled |= {"optimizer": recipe.optimizer, "learning_rate": recipe.learning_rate}
-    return [_case(with_strategy(config.with_defaults(filled), backend))]
+    devices = parallel.device_count(config.strategy, len(backend.devices))
+    defaults = {
+        "batch_size": math.lcm(PRESETS[config.preset].first, devices),
+        "image_size": max(spec.input_shape[:2]),
+        "optimizer": spec.recipe.optimizer,
+        "learning_rate": spec.recipe.learning_rate,
+    }
+    return [_case(with_strategy(config.with_defaults(defaults), backend))]
 
 
 def _case(config: RunConfig) -> Case:
@@ -80,107 +96,120 @@ def _case(config: RunConfig) -> Case:
         "seed",
     )
     settings = {name: getattr(config, name) for name in names}
-    return Case(
-        config, settings, (config.model, config.strategy, config.precision, f"b{config.batch_size}")
-    )
+    parts = (config.model, config.strategy, config.precision, f"b{config.batch_size}")
+    return Case(config, settings, parts)
 
 
 def next_cases(cases: Sequence[Case], records: Sequence[Record]) -> list[Case]:
-    """The next batch, if there is one to try; see `next_batch`."""
+    """The case of the next batch size; empty at the end of the sweep. See `next_batch`."""
     config = cases[0].config
-    outcomes = {
+    statuses = {
         case.config.batch_size: record.status for case, record in zip(cases, records, strict=True)
     }
-    batch = next_batch(outcomes, config.batch_size, PRESETS[config.preset])
+    batch = next_batch(statuses, config.batch_size, PRESETS[config.preset])
     return [] if batch is None else [_case(config.replace(batch_size=batch))]
 
 
-def next_batch(outcomes: Mapping[int, str], first: int, preset: Preset) -> int | None:
-    """The batch to try next: twice the largest, then half way between what fits and what does not.
+def next_batch(statuses: Mapping[int, str], first: int, preset: Preset) -> int | None:
+    """The next batch size: twice the largest, and once memory has run out, by bisection.
 
     Args:
-      outcomes: statuses by batch; "predicted" counts as one that fits.
-      first: with which the sweep began; the next is a multiple of it.
-      preset: when it is enough.
+      statuses: by batch size; ``predicted`` counts as one that fits.
+      first: the first batch size of the sweep; the next is a multiple of it.
+      preset: when to stop.
 
     Returns:
-      None at the end: the limit is known closely enough, the preset's doublings are done, a batch failed for another reason, or
-      not even the first fits.
+      None at the end: the limit is known to the preset's resolution, the preset's doublings are
+      done, a batch failed for another reason than memory, or not even the first batch fits.
 
     >>> next_batch({32: "ok", 64: "ok", 128: "out_of_memory"}, 32, PRESETS["full"])
     96
     """
-    if set(outcomes.values()) - {"ok", "predicted", "out_of_memory"}:
+    if set(statuses.values()) - {*FITTING, "out_of_memory"}:
         return None
     too_large = min(
-        (batch for batch, status in outcomes.items() if status == "out_of_memory"), default=None
+        (batch for batch, status in statuses.items() if status == "out_of_memory"),
+        default=math.inf,
     )
-    fits = max(
-        (
-            b
-            for b, status in outcomes.items()
-            if status != "out_of_memory" and (not too_large or b < too_large)
-        ),
-        default=0,
-    )
-    if too_large is None:
-        return 2 * fits if fits < first * 2**preset.doublings else None
-    middle = (fits + too_large) // 2 // first * first
-    return middle if fits < middle and too_large - fits > preset.resolution * fits else None
+    fitting = (b for b, status in statuses.items() if status in FITTING and b < too_large)
+    largest = max(fitting, default=0)
+    if too_large == math.inf:
+        return 2 * largest if largest < first * 2**preset.doublings else None
+    middle = (largest + too_large) // 2 // first * first
+    is_coarse = too_large - largest > preset.resolution * largest
+    return middle if largest < middle and is_coarse else None
 
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Times the train step at one batch size.
 
-    A batch that does not fit has the status ``out_of_memory`` and the planned memory.
+    The result of a batch that does not fit has the status ``out_of_memory`` and the planned memory.
     """
-    config = case.config
-    before, _ = observed_peak(context.backend.devices)
-    step = synthetic_step.build(config, context.backend)
-    used, plan = step.strategy.devices, planned(step.program.executable)
-    known, limited = _memory(plan, used[0], config.memory_limit)
-    told = {"strategy_devices": len(used), "compiler_options": step.strategy.options}
-    if (
-        not limited
-        and known.get("memory_planned", 0) > known["memory_limit"] - known["memory_held"]
-    ):
-        message = f"not tried: {_asked(known)}"
-        return CaseResult(known, provenance=told, status="out_of_memory", message=message)
+    peak_before, _ = observed_peak(context.backend.devices)
+    step = synthetic_step.build(case.config, context.backend)
+    devices, plan = step.strategy.devices, memory_plan(step.program.executable)
+    memory, is_enforced = _memory(plan, devices[0], case.config.memory_limit)
+    provenance = {"strategy_devices": len(devices), "compiler_options": step.strategy.options}
+    if not is_enforced and _exceeds_limit(memory):
+        return _out_of_memory(f"not tried: {_describe(memory)}", memory, provenance)
     try:
-        metrics, timing = synthetic_step.time_step(step, budget=PRESETS[config.preset].budget)
+        metrics, timing = synthetic_step.time_step(step, budget=PRESETS[case.config.preset].budget)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        message = f"{type(error).__name__}: {str(error).splitlines()[0]} ({_asked(known)})"
-        return CaseResult(known, provenance=told, status="out_of_memory", message=message)
-    peak, source = observed_peak(used)
-    grown = (
-        {"memory_peak": peak} if peak and peak != before else {}
-    )  # that of a larger batch before says nothing of this one
-    told |= {
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return _out_of_memory(f"{reason} ({_describe(memory)})", memory, provenance)
+    peak, source = observed_peak(devices)
+    if peak and peak != peak_before:  # an old peak is that of an earlier, larger batch
+        metrics["memory_peak"] = peak
+    provenance |= {
         "noise": timing.noise.verdict,
         "calls_per_sample": timing.calls_per_sample,
         "memory_peak_source": source,
     }
-    return CaseResult(metrics | known | grown, {"step_time": list(timing.samples)}, provenance=told)
+    samples = {"step_time": list(timing.samples)}
+    return CaseResult(metrics | memory, samples, provenance=provenance)
 
 
 def _memory(
-    plan: MemoryPlan | None, device: jax.Device, asked: int | None
+    plan: MemoryPlan | None, device: jax.Device, requested_limit: int | None
 ) -> tuple[dict[str, float], bool]:
-    """What is known of memory before the first step, and whether a program that takes too much gets an error from the system."""
-    limit, held = room(device, plan.arguments if plan else 0)
-    most = min((bytes_ for bytes_ in (limit, asked) if bytes_ is not None), default=None)
-    known = {"memory_planned": plan and plan.total, "memory_limit": most, "memory_held": held}
-    return {name: value for name, value in known.items() if value is not None}, most == limit
+    """Metrics of the memory before the first step.
+
+    Returns:
+      The metrics that are known; and whether the system enforces the limit, so that a program that
+      exceeds it gets an error.
+    """
+    system_limit, used = memory_limit_and_use(device, plan.arguments if plan else 0)
+    limits = [limit for limit in (system_limit, requested_limit) if limit is not None]
+    limit = min(limits, default=None)
+    metrics = {"memory_planned": plan and plan.total, "memory_limit": limit, "memory_held": used}
+    known = {name: value for name, value in metrics.items() if value is not None}
+    return known, limit == system_limit
 
 
-def _asked(known: dict[str, float]) -> str:
+def _exceeds_limit(memory: dict[str, float]) -> bool:
+    return memory.get("memory_planned", 0) > memory["memory_limit"] - memory["memory_held"]
+
+
+def _describe(memory: dict[str, float]) -> str:
+    """The memory metrics in words.
+
+    >>> _describe({"memory_planned": 2000, "memory_limit": 1000})
+    '2 kB planned, 1 kB allowed in all'
+    """
     words = {
         "memory_planned": "planned",
-        "memory_held": "held beside it",
+        "memory_held": "in use besides",
         "memory_limit": "allowed in all",
     }
-    return ", ".join(
-        f"{readable(name, known[name])} {said}" for name, said in words.items() if name in known
-    )
+    parts = [
+        f"{readable(name, memory[name])} {text}" for name, text in words.items() if name in memory
+    ]
+    return ", ".join(parts)
+
+
+def _out_of_memory(
+    message: str, memory: dict[str, float], provenance: dict[str, object]
+) -> CaseResult:
+    return CaseResult(memory, provenance=provenance, status="out_of_memory", message=message)

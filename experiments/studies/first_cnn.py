@@ -1,7 +1,8 @@
-"""The first CNN (D1): five epochs on the processor, the same on the accelerator, and the wall time of both.
+"""A first CNN: five epochs on the CPU, the same on the accelerator, and the wall time of both.
 
-A small sequential CNN, pixels from 0 to 1, Adam, cross-entropy of integer labels. One command measures every platform of
-the machine: JAX keeps to one a process, so the second has a process of its own.
+As in Scaler's article "GPUs and CNN": MNIST with pixels from 0 to 1, a small sequential CNN, Adam,
+cross-entropy of integer labels. One command measures every platform of the machine. JAX uses one
+platform per process, so that the second platform has a process of its own.
 """
 
 import dataclasses
@@ -25,38 +26,38 @@ COLUMNS = (
     "test_accuracy",
 )
 NO_ACCELERATOR = (
-    "there is no accelerator here; the same command on a machine with one, or --device=gpu, adds its row "
-    "to these results"
+    "no accelerator on this machine: the same command on a machine with one, or with --device=gpu, "
+    "adds a row to these results"
 )
-MODEL, EPOCHS, BATCH_SIZE = "mnist_cnn", 5, 32  # Keras's batch unless told otherwise
+MODEL, EPOCHS = "mnist_cnn", 5
+BATCH_SIZE = 32  # the default of Keras
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One a platform: with --device=auto the accelerator and the processor, else the one asked for.
+    """One per platform: with --device=auto the accelerator and the CPU, else the requested one.
 
     Raises:
-      InputError: as of `train.cases`.
+      InputError: as in `train.cases`.
     """
     config = with_mnist(config).replace(model=MODEL, strategy="jit")
     config = config.with_defaults({"epochs": EPOCHS, "batch_size": BATCH_SIZE, "augment": "none"})
-    (here,) = train.cases(config, backend)
-    both = config.device == "auto" and backend.platform != "cpu"
-    return [
-        _on(backend.platform, config.device, here),
-        *([_on("cpu", "cpu", here)] if both else []),
-    ]
+    (case,) = train.cases(config, backend)
+    here = _on_platform(case, backend.platform, config.device)
+    if config.device == "auto" and backend.platform != "cpu":
+        return [here, _on_platform(case, "cpu", "cpu")]
+    return [here]
 
 
-def _on(platform: str, device: str, case: Case) -> Case:
-    """Where it runs is told by its name and its provenance; its settings are those of its peers, which it is held against."""
+def _on_platform(case: Case, platform: str, device: str) -> Case:
+    """The case on a platform; the settings stay equal, so that its records can be compared."""
     return dataclasses.replace(
         case, config=case.config.replace(device=device), parts=(*case.parts, platform)
     )
 
 
 def with_mnist(config: RunConfig) -> RunConfig:
-    """In full, and unless another data set was asked for, MNIST where it is prepared."""
-    if config.preset != "full" or config.dataset != "digits":
+    """In the full preset, replaces the default data set by MNIST if that is prepared."""
+    if config.preset != "full" or config.dataset != RunConfig.dataset:
         return config
     try:
         data.fingerprint("mnist", data_dir=config.data_dir)
@@ -66,7 +67,7 @@ def with_mnist(config: RunConfig) -> RunConfig:
 
 
 def runs_here(case: Case, backend: Backend) -> bool:
-    """Whether the case runs on this process's platform; its figures of merit are of that platform."""
+    """Whether the case runs on the platform of this process; only then has it figures of merit."""
     return _platform(case) == backend.platform
 
 
@@ -75,7 +76,7 @@ def _platform(case: Case) -> str:
 
 
 def measure(case: Case, context: Context) -> CaseResult:
-    """Trains here, or in a process of its own if the case is for another platform."""
+    """Trains in this process, or in a child process if the case is for another platform."""
     if runs_here(case, context.backend):
         return _train(case, context)
     result = measure_isolated(case, context)
@@ -89,5 +90,7 @@ def _train(case: Case, context: Context) -> CaseResult:
     remarks = result.provenance.get("remarks", [])
     if context.backend.platform == "cpu" and case.config.device == "auto":
         remarks = [*remarks, NO_ACCELERATOR]
-    origin = provenance.describe(context.backend) | result.provenance | {"remarks": remarks}
-    return dataclasses.replace(result, provenance=origin)
+    machine = provenance.describe(context.backend)
+    return dataclasses.replace(
+        result, provenance=machine | result.provenance | {"remarks": remarks}
+    )

@@ -1,9 +1,11 @@
-"""What the processor's instruction set is worth (C13): the same step, compiled for SSE4.2, AVX, AVX2 and AVX-512.
+"""What the processor's instruction sets are worth: the same step for SSE4.2, AVX, AVX2 and AVX-512.
 
-XLA:CPU reads the limit from XLA_FLAGS alone, when it starts (seen with jax 0.10.2 and 0.12.0: as a compiler option of one
-program it is accepted and changes nothing), so each set has a process of its own. `jaxcnn.ops.native` is told the limit too, but
-other libraries that XLA gives matrix products and convolutions to choose their instructions when they run. So two steps are
-timed: the network's, as a user has it, and one without products, whose every loop XLA compiles.
+XLA:CPU reads the limit only from XLA_FLAGS and only when it starts, so that each instruction set
+has a process of its own. (As a compiler option of a single program it is accepted and has no
+effect, observed with JAX 0.10.2 and 0.12.0.) `jaxcnn.ops.native` gets the limit too, but other
+libraries that XLA calls for matrix products and convolutions select their instructions at run time.
+Two steps are therefore timed: that of the network, as a user runs it, and one without products, all
+of whose loops XLA compiles.
 """
 
 import os
@@ -17,7 +19,7 @@ import numpy as np
 from experiments.config import RunConfig
 from experiments.harness.isolation import measure_isolated
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
-from experiments.measure.timing import compiled, timed
+from experiments.measure.timing import Timing, compile_program, time_call
 from experiments.workloads import synthetic_step
 from jaxcnn import models
 from jaxcnn.backend import Backend
@@ -32,30 +34,32 @@ COLUMNS = (
     "compile_time",
     "training_loss",
 )
-SETS = {
+# The flags in /proc/cpuinfo that a processor with each instruction set has, oldest set first.
+REQUIRED_FLAGS = {
     "SSE4_2": {"sse4_2"},
     "AVX": {"avx"},
     "AVX2": {"avx2", "fma"},
     "AVX512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
 }
-WIDE = "AVX512, 512 bits"  # XLA keeps to vectors of 256 bits unless told otherwise
-FLAGS = {name: f"--xla_cpu_max_isa={name}" for name in SETS} | {
-    WIDE: "--xla_cpu_max_isa=AVX512 --xla_cpu_prefer_vector_width=512"
+AVX512_WIDE = "AVX512, 512 bits"  # by default XLA uses only vectors of 256 bits
+XLA_FLAGS = {name: f"--xla_cpu_max_isa={name}" for name in REQUIRED_FLAGS} | {
+    AVX512_WIDE: "--xla_cpu_max_isa=AVX512 --xla_cpu_prefer_vector_width=512"
 }
-KERNELS = {
+NATIVE_KERNELS = {  # of `jaxcnn.ops.native`
     "SSE4_2": "any",
     "AVX": "any",
     "AVX2": "avx2",
     "AVX512": "avx512",
-    WIDE: "avx512",
-}  # of `jaxcnn.ops.native`
-BUDGETS = {"quick": 0.5, "full": 3.0}  # seconds of sampling a step
-QUICK_MODEL = "logistic"  # unless another one is asked for: each process compiles anew, and a CNN takes it long
+    AVX512_WIDE: "avx512",
+}
+BUDGETS = {"quick": 0.5, "full": 3.0}  # seconds of sampling, for each of the two steps
+QUICK_MODEL = "logistic"  # each process compiles anew, which takes long for a CNN
 STEPS = 20  # whose losses are compared
 LAYERS, ROWS, PIXELS = 4, 128, 4096  # of the step without products
 ABOUT = (
-    "the limit holds for what XLA compiles itself and for this package's kernels: {count} products and convolutions of the network's step "
-    "are given to libraries, of which others choose their instructions by themselves; the loop step has none"
+    "the limit applies to what XLA compiles itself and to this package's kernels: {count} products "
+    "and convolutions of the network's step are calls of libraries, others of which select their "
+    "instructions themselves; the loop step has none"
 )
 
 
@@ -63,33 +67,35 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One for each instruction set that the processor has.
 
     Raises:
-      InputError: not a CPU, or not one of this kind.
+      InputError: the device is not a CPU, or not an x86 CPU.
     """
     if backend.platform != "cpu":
         raise InputError(
-            f"study 'isa' limits the code of XLA:CPU, and this is a {backend.platform}: give --device=cpu"
+            f"study 'isa' limits the code of XLA:CPU, and this is a {backend.platform}: "
+            "use --device=cpu"
         )
-    found = available(_cpu_flags())
-    if not found:
+    names = available(_cpu_flags())
+    if not names:
         raise InputError(
-            "study 'isa' limits x86 instruction sets, and this processor shows none in /proc/cpuinfo"
+            "study 'isa' compares x86 instruction sets, and /proc/cpuinfo lists none for this "
+            "processor"
         )
-    wide = [WIDE] if config.preset == "full" and "AVX512" in found else []
-    given = config.preset == "full" or config.model != RunConfig.model
-    config = config if given else config.replace(model=QUICK_MODEL)
-    row = models.spec(config.model)
+    if config.preset == "full" and "AVX512" in names:
+        names.append(AVX512_WIDE)
+    if config.preset == "quick" and config.model == RunConfig.model:
+        config = config.replace(model=QUICK_MODEL)
     defaults = {
         "batch_size": 64,
-        "image_size": max(row.input_shape[:2]),
+        "image_size": max(models.spec(config.model).input_shape[:2]),
         "optimizer": "adam",
         "learning_rate": 1e-3,
     }
     config = with_strategy(config.with_defaults(defaults).replace(strategy="jit"), backend)
-    return [_case(config, name) for name in (*found, *wide)]
+    return [_case(config, name) for name in names]
 
 
 def _case(config: RunConfig, name: str) -> Case:
-    kept = (
+    options = (
         "model",
         "precision",
         "strategy",
@@ -99,23 +105,24 @@ def _case(config: RunConfig, name: str) -> Case:
         "learning_rate",
         "seed",
     )
-    settings = {"instruction_set": name} | {option: getattr(config, option) for option in kept}
+    settings = {"instruction_set": name} | {option: getattr(config, option) for option in options}
     return Case(config, settings, (config.model, name, config.precision, f"b{config.batch_size}"))
 
 
 def available(flags: set[str]) -> list[str]:
-    """The sets of `SETS` that a processor with these flags has, the oldest first.
+    """The instruction sets of a processor with these flags, the oldest first.
 
     >>> available({"sse4_2", "avx", "avx2"})
     ['SSE4_2', 'AVX']
     """
-    return [name for name, needed in SETS.items() if needed <= flags]
+    return [name for name, required in REQUIRED_FLAGS.items() if required <= flags]
 
 
 def _cpu_flags() -> set[str]:
+    """The flags of the first processor in /proc/cpuinfo; empty on other systems than Linux."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:
         return set()
     return set(
         next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
@@ -123,71 +130,73 @@ def _cpu_flags() -> set[str]:
 
 
 def measure(case: Case, context: Context) -> CaseResult:
-    """Times both steps in a process whose XLA is limited."""
-    flags = FLAGS[case.settings["instruction_set"]]
-    if flags in os.environ.get("XLA_FLAGS", ""):
-        return _timed(case, context)
-    limits = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
+    """Times both steps in a process whose XLA is limited to the instruction set."""
+    name = case.settings["instruction_set"]
+    if XLA_FLAGS[name] in os.environ.get("XLA_FLAGS", ""):
+        return _measure_here(case, context)
+    variables = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS[name]}".strip()}
     if native.instruction_set():
-        limits[native.VARIABLE] = KERNELS[case.settings["instruction_set"]]
-    return measure_isolated(case, context, limits)
+        variables[native.ENVIRONMENT_VARIABLE] = NATIVE_KERNELS[name]
+    return measure_isolated(case, context, variables)
 
 
-def _timed(case: Case, context: Context) -> CaseResult:
+def _measure_here(case: Case, context: Context) -> CaseResult:
     budget = BUDGETS[case.config.preset]
     step = synthetic_step.build(case.config, context.backend)
     losses = [float(step()["loss"]) / step.batch_size for _ in range(STEPS)]
     metrics, timing = synthetic_step.time_step(step, budget=budget)
-    loop_losses, loop = _timed_loop(context.backend.devices[0], budget, case.config.seed)
-    libraries = len(
-        re.findall(
-            rf"\b(?:dot|convolution)\(|{re.escape(native.CALLS)}", step.program.executable.as_text()
-        )
-    )
+    loop_losses, loop_timing = _time_loop_step(context.backend.devices[0], budget, case.config.seed)
+    library_calls = _count_library_calls(step.program.executable.as_text())
     return CaseResult(
-        metrics | {"training_loss": losses[-1], "loop_step_time": loop.median, "steps": STEPS},
+        metrics
+        | {"training_loss": losses[-1], "loop_step_time": loop_timing.median, "steps": STEPS},
         {
             "step_time": list(timing.samples),
-            "loop_step_time": list(loop.samples),
+            "loop_step_time": list(loop_timing.samples),
             "loss": losses,
             "loop_loss": loop_losses,
         },
         provenance={
             "xla_flags": os.environ["XLA_FLAGS"],
-            "library_operations": libraries,
+            "library_operations": library_calls,
             "noise": timing.noise.verdict,
             "strategy_devices": 1,
-            "remarks": [ABOUT.format(count=libraries)],
+            "remarks": [ABOUT.format(count=library_calls)],
         },
     )
 
 
-def _timed_loop(device: jax.Device, budget: float, seed: int):
-    """Losses of the step without products, and its timing."""
+def _count_library_calls(program: str) -> int:
+    """The number of products and convolutions in the text of a compiled program."""
+    return len(re.findall(rf"\b(?:dot|convolution)\(|{re.escape(native.CALL_PREFIX)}", program))
+
+
+def _time_loop_step(device: jax.Device, budget: float, seed: int) -> tuple[list[float], Timing]:
+    """The losses of the step without products, and its timing."""
     rng = np.random.default_rng(seed)
-    draw = (
+    arrays = (
         rng.normal(size=shape).astype(np.float32)
         for shape in [(LAYERS, 2, PIXELS), (ROWS, PIXELS), (ROWS, PIXELS)]
     )
-    parameters, x, y = jax.device_put(tuple(draw), device)
-    program = compiled(loop_step, parameters, x, y)
+    parameters, x, y = jax.device_put(tuple(arrays), device)
+    program = compile_program(loop_step, parameters, x, y)
     losses = []
     for _ in range(STEPS):
         parameters, loss = program.executable(parameters, x, y)
         losses.append(float(loss))
-    return losses, timed(program.call, budget=budget)
+    return losses, time_call(program.call, budget=budget)
 
 
 def loop_step(parameters: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A step of gradient descent of a network whose layers weigh each pixel by itself: tanh(weight · pixel + bias).
+    """A gradient-descent step of a network of element-wise layers, ``tanh(weight * x + bias)``.
 
     Args:
       parameters: weight and bias of each pixel in each layer, ``f32[layers, 2, D]``.
       x: images, ``f32[N, D]``.
-      y: what it should make of them, ``f32[N, D]``.
+      y: targets, ``f32[N, D]``.
 
     Returns:
-      The next parameters, and the mean squared error before them, ``f32[]``.
+      The next parameters, and the mean squared error of the given ones, ``f32[]``.
     """
 
     def loss(parameters: jax.Array) -> jax.Array:
@@ -196,5 +205,5 @@ def loop_step(parameters: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Ar
             hidden = jnp.tanh(parameters[layer, 0] * hidden + parameters[layer, 1])
         return jnp.mean((hidden - y) ** 2)
 
-    value, slope = jax.value_and_grad(loss)(parameters)
-    return parameters - 100 * slope, value
+    value, gradient = jax.value_and_grad(loss)(parameters)
+    return parameters - 100 * gradient, value

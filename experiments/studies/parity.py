@@ -1,6 +1,8 @@
-"""Is it the same training on every platform? What one platform says: its losses, its weights, and how far rounding drifts there.
+"""One platform's training run, for a comparison with other platforms.
 
-Records of two platforms are compared by `experiments.analysis.drift.parities`.
+`experiments.analysis.platform_parity` compares the records of two platforms. The rounding drift of
+a platform is measured with twins: the same run with every weight rounded once more before every
+step.
 """
 
 import dataclasses
@@ -12,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.analysis.drift import apart
+from experiments.analysis.platform_parity import relative_differences
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.studies import train
@@ -25,32 +27,35 @@ from jaxcnn.training.objective import Batch, Metrics
 from jaxcnn.training.step import UNSHARDED
 
 PRODUCTS = {"quick": ("highest",), "full": ("highest", "default")}
-EPOCHS = 2  # of the quick preset
+QUICK_EPOCHS = 2
 PROJECTIONS = 4  # of each array of parameters
-TWINS = 4  # see `experiments.analysis.drift`
-KEPT = {"float32": 23, "bfloat16": 7, "float16": 10}  # bits of the fraction
+TWINS = 4  # see `experiments.analysis.platform_parity`
+FRACTION_BITS = {"float32": 23, "bfloat16": 7, "float16": 10}
+# Options that do not matter for the result, or that may differ between platforms.
+IGNORED_SETTINGS = ("pipeline", "target_accuracy", "target_loss")
 COLUMNS = ("steps", "training_loss", "test_loss", "test_accuracy", "product_bits", "rounding_drift")
-ALONE = "run this on another platform too, into the same --results: the records are held against each other"
+ALONE = (
+    "to compare platforms, run this on another one too and put its records into the same --results "
+    "folder"
+)
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """With products in full, where only rounding may differ; in the full preset also as the device has them.
+    """Training with exact float32 products, and in the full preset also with the device's own.
 
-    Which strategy is not among the settings: its results must be the same too.
+    With exact products only rounding may differ between platforms.
 
     Raises:
-      InputError: as of `train.cases`.
+      InputError: as in `train.cases`.
     """
-    config = config.with_defaults({"epochs": EPOCHS} if config.preset == "quick" else {})
+    config = config.with_defaults({"epochs": QUICK_EPOCHS} if config.preset == "quick" else {})
     (base,) = train.cases(config, backend)
     return [_case(base, products) for products in PRODUCTS[config.preset]]
 
 
 def _case(base: Case, products: str) -> Case:
     settings = {
-        name: value
-        for name, value in base.settings.items()
-        if name not in ("pipeline", "target_accuracy", "target_loss")
+        name: value for name, value in base.settings.items() if name not in IGNORED_SETTINGS
     }
     settings |= {"point": f"products {products}", "product_precision": products}
     return Case(base.config, settings, (*base.parts, products), base.data)
@@ -58,22 +63,27 @@ def _case(base: Case, products: str) -> Case:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Twin(training.TrainState):
-    """The state of a twin, with its number, so that all twins share a program."""
+class TwinState(training.TrainState):
+    """The train state of a twin.
+
+    Attributes:
+      number: of the twin; part of the state, so that all twins share one program.
+    """
 
     number: jax.Array
 
 
 @dataclass(frozen=True)
-class Nudged:
-    """A train step of a `Twin` that reads its weights rounded once more: each up or down, at random, by one unit in its last place.
+class PerturbedStep:
+    """A train step that reads every weight perturbed by one unit in its last place.
 
-    What it adds to the weights it takes off again after the step, so that they are changed by what the arithmetic made of the
-    nudge alone. It stands for another platform, which sums in another order.
+    Each weight is perturbed up or down at random. The perturbation is removed again after the step,
+    so that it changes the weights only through the arithmetic of the step. It stands for another
+    platform, which sums in another order.
 
     Attributes:
-      step: the step.
-      size: of the nudge, relative to the weight.
+      step: the unperturbed step.
+      size: of the perturbation, relative to the weight.
     """
 
     step: training.TrainStep
@@ -88,19 +98,19 @@ class Nudged:
         return self.step.evaluation
 
     def __call__(
-        self, state: Twin, batch: Batch, sharding: training.BatchSharding = UNSHARDED
-    ) -> tuple[Twin, Metrics]:
+        self, state: TwinState, batch: Batch, sharding: training.BatchSharding = UNSHARDED
+    ) -> tuple[TwinState, Metrics]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), state.number), state.step)
-        nudged = _moved(state.params, key, self.size)
-        after, metrics = self.step(state.replace(params=nudged), batch, sharding)
+        perturbed = _perturb(state.params, key, self.size)
+        next_state, metrics = self.step(state.replace(params=perturbed), batch, sharding)
         params = jax.tree.map(
-            lambda new, moved, old: new - (moved - old), after.params, nudged, state.params
+            lambda new, moved, old: new - (moved - old), next_state.params, perturbed, state.params
         )
-        return after.replace(params=params), metrics
+        return next_state.replace(params=params), metrics
 
 
-def _moved(params: Any, key: jax.Array, size: float) -> Any:
-    """Each number times ``1 + size`` or ``1 - size``."""
+def _perturb(params: Any, key: jax.Array, size: float) -> Any:
+    """Multiplies each number by ``1 + size`` or ``1 - size``, at random."""
     leaves, structure = jax.tree.flatten(params)
     signs = [
         jax.random.rademacher(key, leaf.shape, leaf.dtype)
@@ -112,59 +122,81 @@ def _moved(params: Any, key: jax.Array, size: float) -> Any:
 
 
 def measure(case: Case, context: Context) -> CaseResult:
-    """The run, and its twins that are rounded otherwise."""
-    config, products = case.config, case.settings["product_precision"]
+    """Trains once, and once more for each twin."""
+    products = case.settings["product_precision"]
     with jax.default_matmul_precision(products):
-        setup = build_setup(config, context.backend)
-        bits = min(product_bits(context.backend.devices[0]), KEPT[config.precision])
+        setup = build_setup(case.config, context.backend)
+        bits = min(product_bits(context.backend.devices[0]), FRACTION_BITS[case.config.precision])
         run = loss_curve.record(setup, pipelines.build(setup, setup.strategy.place(setup.state)))
-        twins = [_twin(setup, each) for each in _twins(setup, 2.0**-bits)]
+        twins = [
+            (twin.losses, sketch(setup.strategy.fetch(twin.state).params))
+            for twin in _run_twins(setup, 2.0**-bits)
+        ]
     start, end = sketch(setup.state.params), sketch(setup.strategy.fetch(run.state).params)
-    metrics = {
-        "steps": len(run.losses), "epochs": len(run.epochs), "training_loss": run.epochs[-1]["train_loss"],
-        "test_loss": run.test["loss"], "test_accuracy": run.test["accuracy"], "product_bits": bits,
-        "rounding_drift": max(max(apart(run.losses, losses)) for losses, _ in twins),
-    }  # fmt: skip
-    samples = {
-        "loss": run.losses, "twin_loss": [loss for losses, _ in twins for loss in losses], "norm": end.norms,
-        "projection": end.projections, "twin_projection": [value for _, sketched in twins for value in sketched.projections],
-        "start_norm": start.norms, "start_projection": start.projections,
-    }  # fmt: skip
-    told = {
-        "strategy_devices": len(setup.strategy.devices),
-        "compiler_options": setup.strategy.options,
-        "leaves": end.names,
-    }
-    told |= {"precision": products, "projections": PROJECTIONS, "twins": TWINS, "remarks": [ALONE]}
-    return CaseResult(metrics, samples, run.epochs, provenance=told)
+    drifts = [max(relative_differences(run.losses, losses)) for losses, _ in twins]
+    return CaseResult(
+        metrics={
+            "steps": len(run.losses),
+            "epochs": len(run.epochs),
+            "training_loss": run.epochs[-1]["train_loss"],
+            "test_loss": run.test["loss"],
+            "test_accuracy": run.test["accuracy"],
+            "product_bits": bits,
+            "rounding_drift": max(drifts),
+        },
+        samples={
+            "loss": run.losses,
+            "twin_loss": [loss for losses, _ in twins for loss in losses],
+            "norm": end.norms,
+            "projection": end.projections,
+            "twin_projection": [value for _, twin in twins for value in twin.projections],
+            "start_norm": start.norms,
+            "start_projection": start.projections,
+        },
+        curves=run.epochs,
+        provenance=_provenance(setup, products, end.names),
+    )
 
 
-def _twins(setup: TrainingSetup, size: float) -> Iterator[loss_curve.LossCurve]:
-    """One after the other; a stream of batches serves one run alone, so there each has its pipeline."""
-    nudged, pipeline = dataclasses.replace(setup, step=Nudged(setup.step, size)), None
+def _run_twins(setup: TrainingSetup, size: float) -> Iterator[loss_curve.LossCurve]:
+    """Trains the twins one after the other.
+
+    They share a pipeline, except a streamed one: a stream of batches can be used only once.
+    """
+    perturbed = dataclasses.replace(setup, step=PerturbedStep(setup.step, size))
     fields = {
         field.name: getattr(setup.state, field.name) for field in dataclasses.fields(setup.state)
     }
+    pipeline = None
     for number in range(TWINS):
-        state = Twin(**fields, number=jnp.int32(number))
+        state = TwinState(**fields, number=jnp.int32(number))
         if pipeline is None or pipeline.name == "streamed":
-            pipeline = pipelines.build(nudged, setup.strategy.place(state))
+            pipeline = pipelines.build(perturbed, setup.strategy.place(state))
         yield loss_curve.record(setup, pipeline, state)
 
 
-def _twin(setup: TrainingSetup, run: loss_curve.LossCurve) -> tuple[list[float], "Sketch"]:
-    return run.losses, sketch(setup.strategy.fetch(run.state).params)
+def _provenance(setup: TrainingSetup, products: str, names: list[str]) -> dict[str, Any]:
+    return {
+        "strategy_devices": len(setup.strategy.devices),
+        "compiler_options": setup.strategy.options,
+        "leaves": names,
+        "precision": products,
+        "projections": PROJECTIONS,
+        "twins": TWINS,
+        "remarks": [ALONE],
+    }
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """A few numbers that stand for parameters.
+    """A few numbers that represent a tree of parameters.
 
     Attributes:
       names: of the arrays, in order.
-      norms: of each array.
-      projections: of each array, `PROJECTIONS` sums of its numbers with random signs that are the same everywhere. The mean
-        square of the differences of two arrays' projections estimates the squared norm of the arrays' difference.
+      norms: one for each array.
+      projections: `PROJECTIONS` for each array: sums of its elements with random signs, which are
+        the same everywhere. The mean square of the differences of two arrays' projections estimates
+        the squared norm of the difference of the arrays.
     """
 
     names: list[str]
@@ -173,21 +205,20 @@ class Sketch:
 
 
 def sketch(params: Any) -> Sketch:
-    """The sketch of a tree of parameters, in float64 on the host.
+    """Computes the sketch of a tree of arrays, in float64 on the host.
 
     >>> sketch({"a": np.array([3.0, -4.0])}).norms
     [5.0]
     """
-    named = {
+    arrays = {
         jax.tree_util.keystr(path): np.float64(leaf).ravel()
         for path, leaf in jax.tree.leaves_with_path(jax.device_get(params))
     }
-    signs = np.random.RandomState(0)  # its stream is promised never to change, unlike default_rng's
+    signs = np.random.RandomState(0)  # its stream never changes, unlike that of default_rng
     projections = [
-        float(leaf @ (2.0 * signs.randint(0, 2, leaf.size) - 1))
-        for leaf in named.values()
+        float(array @ (2.0 * signs.randint(0, 2, array.size) - 1))
+        for array in arrays.values()
         for _ in range(PROJECTIONS)
     ]
-    return Sketch(
-        list(named), [float(np.linalg.norm(leaf)) for leaf in named.values()], projections
-    )
+    norms = [float(np.linalg.norm(array)) for array in arrays.values()]
+    return Sketch(list(arrays), norms, projections)

@@ -1,16 +1,18 @@
-"""Our train step and inference against PyTorch, Keras on TensorFlow and plain Flax, on a CPU, in turn.
+"""Our train step and inference compared with PyTorch, Keras on TensorFlow and plain Flax, on a CPU.
 
-Every side has the same network with the same weights, as many threads as there are processors, and a batch in memory as
-float32. A step is forward pass, cross-entropy, backward pass and update: ours as users get it, many steps in one dispatch, which also
-gathers its batch from the resident data and sums its metrics; ours once, a dispatch a step; a peer's, a Python call a step, on one fixed batch. An
-inference is a call on one batch, to logits. The best peer is the PyTorch or Keras variant with the least median.
+Every library has the same network with the same weights, as many threads as there are processors,
+and a batch in memory as float32. A train step is forward pass, cross-entropy, backward pass and
+update. Ours is timed as users get it: many steps in one dispatch, which also gathers each batch
+from the resident data and sums the metrics; and once more with one dispatch per step. A peer's step
+is a Python call on one fixed batch. An inference is a call on one batch that returns logits. All
+are timed in turn. The best peer is the PyTorch or Keras variant with the smallest median.
 
-The optimiser is the recipe's, momentum SGD, SGD or Adam, RMSprop replaced by Adam, as the libraries do not agree on where RMSprop's ε stands;
-the rate is `RATE`, at which noise does not diverge; weight decay is the recipe's, the moving average is left out.
+The optimizer is the recipe's: SGD, momentum SGD or Adam. RMSprop is replaced by Adam, as the
+libraries place the ε of RMSprop differently. The learning rate is `LEARNING_RATE`, with which
+training on noise does not diverge. Weight decay is the recipe's; the moving average is left out.
 """
 
 import contextlib
-import os
 import pickle
 import tempfile
 import time
@@ -19,26 +21,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flax import nnx
-
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.peers.layers import Task
-from experiments.peers.networks import described
-from experiments.peers.process import PEERS, PeerFailed, Worker, missing
-from experiments.peers.rounds import Rounds, Turn, interleaved
-from experiments.peers.verdict import agreed, figures
+from experiments.peers.networks import network_layers
+from experiments.peers.process import PEERS, PeerFailed, Worker, missing_packages
+from experiments.peers.rounds import Rounds, Turn, time_interleaved
+from experiments.peers.task import make_task, thread_count
+from experiments.peers.verdict import check_agreement, compute_metrics
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.parallel.options import compiler_options
 
 COLUMNS = (
-    "step_time", "best_peer_step_time", "train_over_best_peer", "inference_over_best_peer", "train_over_flax", "mfu_measured_peak",
-    "memory_over_pytorch", "time_to_first_step", "time_to_first_step_cached",
-)  # fmt: skip
-# Network, batch size, side of the images where it is not the published one.
+    "step_time",
+    "best_peer_step_time",
+    "train_over_best_peer",
+    "inference_over_best_peer",
+    "train_over_flax",
+    "mfu_measured_peak",
+    "memory_over_pytorch",
+    "time_to_first_step",
+    "time_to_first_step_cached",
+)
+# Network, batch size, and image size where it is not the published one.
 CASES: tuple[tuple[str, int, int | None], ...] = (
     ("lenet_like", 128, None),
     ("mlp:1024", 128, None),
@@ -50,66 +56,58 @@ CASES: tuple[tuple[str, int, int | None], ...] = (
     ("resnet18_cifar", 64, None),
     ("darknet19", 8, 128),
 )
-QUICK = CASES[:1]
+QUICK_CASES = CASES[:1]
 QUICK_PEERS = tuple(
     peer for peer in PEERS if "compiled" not in peer
 )  # torch.compile takes a minute
 ROUNDS = {"quick": 7, "full": 11}
-SAMPLE = {"quick": 0.1, "full": 0.3}  # seconds
-RATE = 1e-3
+SAMPLE_SECONDS = {"quick": 0.1, "full": 0.3}
+LEARNING_RATE = 1e-3
 OPTIMIZERS = ("sgd", "momentum", "adam")
-BATCH = 64  # of a network that is not in the list
+DEFAULT_BATCH_SIZE = 64  # of a network that is not among `CASES`
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One for each network of the list, or the one that is asked for.
+    """One for each row of `CASES`, or those of the requested network.
 
     Raises:
-      InputError: not a CPU, not float32, or a network or an optimiser that the peers do not have here.
+      InputError: the device is not a CPU, the precision is not float32, or the peers do not have
+        the network or the optimizer.
     """
     if backend.platform != "cpu":
         raise InputError(
-            f"study 'peers' compares libraries on a CPU, and this is a {backend.platform}: give --device=cpu"
+            f"study 'peers' compares libraries on a CPU, and this is a {backend.platform}: "
+            "use --device=cpu"
         )
     if config.precision != "float32":
         raise InputError(f"study 'peers' compares in float32, got --precision={config.precision}")
-    listed = CASES if config.preset == "full" else QUICK
+    rows = CASES if config.preset == "full" else QUICK_CASES
     if config.model != RunConfig.model:
-        described(config.model)
-        listed = [row for row in CASES if row[0] == config.model] or [(config.model, BATCH, None)]
-        listed = listed[:1] if config.batch_size or config.image_size else listed
-    return [_case(config, *row) for row in listed]
+        network_layers(config.model)
+        rows = [row for row in CASES if row[0] == config.model]
+        rows = rows or [(config.model, DEFAULT_BATCH_SIZE, None)]
+        rows = rows[:1] if config.batch_size or config.image_size else rows
+    return [_case(config, *row) for row in rows]
 
 
-def _case(config: RunConfig, model: str, batch: int, side: int | None) -> Case:
-    row = models.spec(model)
-    wanted = config.optimizer or row.recipe.optimizer.replace("rmsprop", "adam")
-    require_known("optimizer for study 'peers'", wanted, OPTIMIZERS)
-    own = {
-        "batch_size": batch,
-        "image_size": side or row.input_shape[0],
-        "learning_rate": RATE,
-        "weight_decay": row.recipe.weight_decay,
+def _case(config: RunConfig, model: str, batch_size: int, image_size: int | None) -> Case:
+    spec = models.spec(model)
+    optimizer = config.optimizer or spec.recipe.optimizer.replace("rmsprop", "adam")
+    require_known("optimizer for study 'peers'", optimizer, OPTIMIZERS)
+    defaults = {
+        "batch_size": batch_size,
+        "image_size": image_size or spec.input_shape[0],
+        "learning_rate": LEARNING_RATE,
+        "weight_decay": spec.recipe.weight_decay,
     }
-    config = config.replace(model=model, optimizer=wanted, strategy="jit").with_defaults(own)
-    kept = (
-        "model",
-        "batch_size",
-        "image_size",
-        "optimizer",
-        "learning_rate",
-        "weight_decay",
-        "seed",
-    )
-    peers = [
-        peer for peer in _peers(config) if not missing(peer)
-    ]  # once more are installed it is another case
-    settings = {option: getattr(config, option) for option in kept} | {"peers": peers}
-    return Case(
-        config,
-        settings,
-        (model, f"{config.image_size}x{config.image_size}", f"b{config.batch_size}"),
-    )
+    config = config.replace(model=model, optimizer=optimizer, strategy="jit")
+    config = config.with_defaults(defaults)
+    names = ("model", *defaults, "optimizer", "seed")
+    settings = {name: getattr(config, name) for name in names}
+    # With more packages installed it is another case.
+    settings["peers"] = [peer for peer in _peers(config) if not missing_packages(peer)]
+    size = f"{config.image_size}x{config.image_size}"
+    return Case(config, settings, (model, size, f"b{config.batch_size}"))
 
 
 def _peers(config: RunConfig) -> tuple[str, ...]:
@@ -118,134 +116,129 @@ def _peers(config: RunConfig) -> tuple[str, ...]:
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Starts a process for each peer, checks that they agree, and times them in turn."""
-    task = task_of(case.config)
+    task = make_task(case.config)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "task.pickle"
         file.write_bytes(pickle.dumps(task))
         start = partial(Worker, task=file, threads=task.threads, time_limit=case.config.time_limit)
         context.console.print(
-            f"{case.config.model}: the first step, with nothing compiled before and again",
+            f"{case.config.model}: the first step, without and with a compilation cache",
             highlight=False,
         )
-        first = _first_steps(start, folder)
-        with _started(start, case.settings["peers"]) as workers:
-            return _compared(case, context, workers, first, _remarks(case.config))
+        first_steps = _time_first_steps(start, folder)
+        with _start_workers(start, case.settings["peers"]) as workers:
+            return _compare(case, context, workers, first_steps)
 
 
-def task_of(config: RunConfig) -> Task:
-    """What every peer is to do, its numbers drawn from the seed."""
-    row = models.spec(config.model)
-    shape = (config.image_size, config.image_size, row.input_shape[2])
-    model = models.build(config.model, input_shape=shape, seed=config.seed)
-    state = nnx.to_flat_state(nnx.state(model, nnx.Not(nnx.RngState)))
-    rng = np.random.default_rng(config.seed)
-    return Task(
-        config.model, described(config.model), {".".join(map(str, path)): np.asarray(leaf[...]) for path, leaf in state},
-        rng.normal(size=(config.batch_size, *shape)).astype(np.float32),
-        rng.integers(0, row.num_classes, config.batch_size).astype(np.int32),
-        row.num_classes, config.optimizer, config.learning_rate, config.weight_decay, row.recipe.weight_decay_layers, threads(),
-    )  # fmt: skip
+def _time_first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
+    """Seconds from the start of our process to its first finished step.
 
-
-def threads() -> int:
-    """Processors that this process may use, which is how many threads XLA takes on its own."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
-    """Seconds from starting our process to its first finished step: import, build, compile; with an empty cache, then with a full one."""
+    They include importing, building and compiling; first with an empty compilation cache, then with
+    a full one.
+    """
+    environment = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
     return {
-        name: _until_answer(start, {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"})
-        for name in ("time_to_first_step", "time_to_first_step_cached")
+        "time_to_first_step": _time_first_step(start, environment),
+        "time_to_first_step_cached": _time_first_step(start, environment),
     }
 
 
-def _until_answer(start: Callable[..., Worker], environment: dict[str, str]) -> float:
-    began = time.perf_counter()
+def _time_first_step(start: Callable[..., Worker], environment: dict[str, str]) -> float:
+    start_time = time.perf_counter()
     worker = start("ours", environment=environment)
     try:
-        worker.ask("first")
-        return time.perf_counter() - began
+        worker.call("first_step")
+        return time.perf_counter() - start_time
     finally:
         worker.close()
 
 
 @contextlib.contextmanager
-def _started(start: Callable[..., Worker], peers: Sequence[str]) -> Iterator[list[Worker]]:
-    workers: list[Worker] = []
-    try:
-        for peer in peers:
-            workers.append(start(peer))
-        yield workers
-    finally:
-        for worker in workers:
-            worker.close()
+def _start_workers(start: Callable[..., Worker], peers: Sequence[str]) -> Iterator[list[Worker]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(start(peer))) for peer in peers]
 
 
 def _remarks(config: RunConfig) -> list[str]:
-    absent = sorted({package for peer in _peers(config) for package in missing(peer)})
-    return (
-        [
-            f"not installed: {', '.join(absent)}; pip install -e '.[peers]' brings what there is to compare with"
-        ]
-        if absent
-        else []
-    )
+    missing = sorted({package for peer in _peers(config) for package in missing_packages(peer)})
+    if not missing:
+        return []
+    return [
+        f"not installed: {', '.join(missing)}; pip install -e '.[peers]' adds the missing peers"
+    ]
 
 
-def _compared(
-    case: Case, context: Context, workers: list[Worker], first: dict[str, float], remarks: list[str]
+def _compare(
+    case: Case, context: Context, workers: list[Worker], first_steps: dict[str, float]
 ) -> CaseResult:
     """Checks that the peers agree with ours and times them in turn.
 
-    The case fails if our worker fails, or if ours or half of the peers compute something else; fewer
-    than half are excluded with a remark.
+    The case fails if our worker fails, or if ours or half of the peers compute something else;
+    fewer than half are excluded with a remark.
     """
-    answers: dict[str, dict[str, Any]] = {}
-    for worker in list(workers):
-        context.console.print(f"{case.config.model}: {worker.peer} compiles", highlight=False)
-        try:
-            answers[worker.peer] = worker.ask("agreement") | {"memory": worker.ask("memory")}
-        except PeerFailed as error:
-            if worker.peer == "ours":
-                return CaseResult(status="failed", message=str(error))
-            remarks.append(_left_out(workers, worker, str(error)))
-    differences, disagreeing = agreed(answers)
-    told = {"differences": differences, "remarks": remarks}
+    remarks = _remarks(case.config)
+    try:
+        outputs = _compile(case, context, workers, remarks)
+    except PeerFailed as error:
+        return CaseResult(status="failed", message=str(error))
+    differences, disagreeing = check_agreement(outputs)
+    provenance = {"differences": differences, "remarks": remarks}
     if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
         message = "; ".join(disagreeing.values())
-        return CaseResult(provenance=told, status="failed", message=message)
+        return CaseResult(provenance=provenance, status="failed", message=message)
     for worker in [worker for worker in workers if worker.peer in disagreeing]:
-        remarks.append(_left_out(workers, worker, disagreeing[worker.peer]))
-        del answers[worker.peer]
+        remarks.append(_exclude(workers, worker, disagreeing[worker.peer]))
+        del outputs[worker.peer]
     ours = next(worker for worker in workers if worker.peer == "ours")
-    turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")] + [
-        Turn(ours, "once")
-    ]
-    found = interleaved(turns, ROUNDS[case.config.preset], sample=SAMPLE[case.config.preset])
-    memory = {peer: answer["memory"] for peer, answer in answers.items()}
-    metrics, best = figures(found.samples, memory)
-    metrics |= first | ours.ask("facts")
+    turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")]
+    preset = case.config.preset
+    rounds = time_interleaved(
+        [*turns, Turn(ours, "once")], ROUNDS[preset], sample=SAMPLE_SECONDS[preset]
+    )
+    memory = {peer: result["memory"] for peer, result in outputs.items()}
+    metrics, best_peers = compute_metrics(rounds.samples, memory)
+    metrics |= first_steps | ours.call("step_metrics")
     metrics |= {
         "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],
         "images_per_second": case.config.batch_size / metrics["step_time"],
     }
-    return CaseResult(metrics, found.samples, provenance=told | best | _how(found, memory))
+    provenance |= best_peers | _conditions(rounds, memory)
+    return CaseResult(metrics, rounds.samples, provenance=provenance)
 
 
-def _left_out(workers: list[Worker], worker: Worker, why: str) -> str:
-    """Ends a worker, takes it from the others, and says so."""
+def _compile(
+    case: Case, context: Context, workers: list[Worker], remarks: list[str]
+) -> dict[str, dict[str, Any]]:
+    """The logits, losses and memory of each peer; excludes those that fail, with a remark.
+
+    Raises:
+      PeerFailed: our worker failed.
+    """
+    outputs: dict[str, dict[str, Any]] = {}
+    for worker in list(workers):
+        context.console.print(f"{case.config.model}: {worker.peer} compiles", highlight=False)
+        try:
+            outputs[worker.peer] = worker.call("outputs") | {"memory": worker.call("peak_memory")}
+        except PeerFailed as error:
+            if worker.peer == "ours":
+                raise
+            remarks.append(_exclude(workers, worker, str(error)))
+    return outputs
+
+
+def _exclude(workers: list[Worker], worker: Worker, reason: str) -> str:
+    """Ends a worker and removes it from the others; returns a remark."""
     workers.remove(worker)
     worker.close()
-    return f"left out, {why}"
+    return f"excluded: {reason}"
 
 
-def _how(found: Rounds, memory: dict[str, int | None]) -> dict[str, Any]:
+def _conditions(rounds: Rounds, memory: dict[str, int | None]) -> dict[str, Any]:
     return {
         "strategy_devices": 1,
-        "threads": threads(),
+        "threads": thread_count(),
         "compiler_options": compiler_options("cpu"),
-        "calls_per_sample": found.calls,
-        "idle_load": found.idle_load,
+        "calls_per_sample": rounds.calls,
+        "idle_load": rounds.idle_load,
         "memory_peaks": memory,
     }

@@ -1,4 +1,8 @@
-"""The MNIST quest (C7): classic models and small networks, ranked by their score and by the time that training them takes."""
+"""Classic models and small networks on handwritten digits, by accuracy and by training time.
+
+The classic models are those of Frigaard's lecture (ITMAL, lesson 09, 2021), in which students
+looked for the best classifier of MNIST.
+"""
 
 import dataclasses
 import importlib
@@ -18,6 +22,7 @@ from experiments.studies.first_cnn import with_mnist
 from experiments.workloads import nearest_neighbours
 from jaxcnn import data
 from jaxcnn.backend import Backend
+from jaxcnn.data.source import ArraySplit
 
 COLUMNS = (
     "test_accuracy",
@@ -33,9 +38,11 @@ NETWORKS = {
 }
 QUICK_EPOCHS = 5
 TREES = {"quick": 100, "full": 1000}
-PUBLISHED = {"algorithm": "ball_tree", "p": 4, "weights": "distance"}  # of the nearest neighbours
-AT_MOST = 500  # test images for the ball tree: in 784 dimensions it takes about a second for each
-ESTIMATORS = {
+JAX_NEIGHBOURS = {"quick": (3,), "full": (3, 4)}
+PUBLISHED_NEIGHBOURS = {"algorithm": "ball_tree", "p": 4, "weights": "distance"}
+# Of the test images, for the ball tree: in 784 dimensions it takes about a second for each.
+MAX_TEST_IMAGES = 500
+ESTIMATORS = {  # module and class
     "knn": ("sklearn.neighbors", "KNeighborsClassifier"),
     "random_forest": ("sklearn.ensemble", "RandomForestClassifier"),
     "linear": ("sklearn.linear_model", "LogisticRegression"),
@@ -43,40 +50,55 @@ ESTIMATORS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A classic model that has been fitted.
+
+    Attributes:
+      predict: from rows ``f32[N, D]`` to classes ``i32[N]``.
+      seconds: that fitting took.
+      provenance: what goes into the record's, beside what every record has.
+      remarks: what a reader should know.
+    """
+
+    predict: Callable[[np.ndarray], np.ndarray]
+    seconds: float
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """The classic models, the nearest neighbours once more on the accelerator, and the networks.
+    """The classic models, nearest neighbours also in JAX, and the networks.
 
     Raises:
-      InputError: the data are not there.
+      InputError: the data are missing.
     """
     config = with_mnist(config)
     fingerprint = data.fingerprint(config.dataset, data_dir=config.data_dir)
-    classics = [_classic(config, fingerprint, *row) for row in _classics(config.preset)]
+    classic = [_classic_case(config, fingerprint, *row) for row in _classic_models(config.preset)]
     quick = {"epochs": QUICK_EPOCHS} if config.preset == "quick" else {}
-    return [
-        *classics,
-        *(_network(config.with_defaults(quick), backend, name) for name in NETWORKS[config.preset]),
+    training_config = config.with_defaults(quick)
+    networks = [
+        train.cases(training_config.replace(model=name), backend)[0]
+        for name in NETWORKS[config.preset]
     ]
+    return [*classic, *networks]
 
 
-def _classics(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Name, library, parameters."""
+def _classic_models(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Name, library and parameters of each classic model."""
+    sklearn_neighbours = PUBLISHED_NEIGHBOURS | {"test_images": MAX_TEST_IMAGES}
+    jax_neighbours = {"p": 4, "weights": "distance"}
     return [
-        *(
-            (f"knn_{k}", "scikit-learn", PUBLISHED | {"n_neighbors": k, "test_images": AT_MOST})
-            for k in (3, 4)
-        ),
-        *(
-            (f"knn_{k}", "jax", {"p": 4, "weights": "distance", "n_neighbors": k})
-            for k in {"quick": (3,), "full": (3, 4)}[preset]
-        ),
+        *((f"knn_{k}", "scikit-learn", sklearn_neighbours | {"n_neighbors": k}) for k in (3, 4)),
+        *((f"knn_{k}", "jax", jax_neighbours | {"n_neighbors": k}) for k in JAX_NEIGHBOURS[preset]),
         ("random_forest", "scikit-learn", {"n_estimators": TREES[preset]}),
         ("linear", "scikit-learn", {"max_iter": 100}),
         ("perceptron", "scikit-learn", {"hidden_layer_sizes": [100], "max_iter": 30}),
     ]
 
 
-def _classic(
+def _classic_case(
     config: RunConfig, fingerprint: str, name: str, library: str, parameters: dict[str, Any]
 ) -> Case:
     settings = {
@@ -89,15 +111,11 @@ def _classic(
     return Case(config, settings, (name, library, config.dataset), fingerprint)
 
 
-def _network(config: RunConfig, backend: Backend, name: str) -> Case:
-    return train.cases(config.replace(model=name), backend)[0]
-
-
 def measure(case: Case, context: Context) -> CaseResult:
-    """Fits one model and judges it by the test images."""
+    """Fits one model and evaluates it on the test images."""
     if "library" not in case.settings:
         return train.measure(case, dataclasses.replace(context, console=Console(quiet=True)))
-    began, config = time.perf_counter(), case.config
+    start, config = time.perf_counter(), case.config
     dataset = data.open_dataset(
         config.dataset,
         shape=(28, 28, 1),
@@ -105,79 +123,83 @@ def measure(case: Case, context: Context) -> CaseResult:
         skip_bad_images=config.skip_bad_images,
     )
     shape = dataset.train.read([0])[0][0].shape
-    x, y = _flat(data.as_arrays(dataset.train, shape))
-    kept = _spread(len(dataset.test), case.settings["parameters"].get("test_images"))
-    test_x, test_y = _flat(data.as_arrays(data.Subset(dataset.test, kept), shape))
-    predict, seconds, told = FITS[case.settings["library"]](case, context, x, y)
-    start = time.perf_counter()
-    found = predict(test_x)
-    metrics = {
-        "test_accuracy": float(np.mean(found == test_y)),
-        "training_time": seconds,
-        "prediction_time": (time.perf_counter() - start) / len(test_y),
-        "total_time": time.perf_counter() - began,
-    }
-    few = f"judged by {len(kept)} of the {len(dataset.test):,} test images, evenly spread: each takes long"
-    remarks = [
-        *told.pop("remarks", []),
-        *([f"{case.settings['model']}: {few}"] if len(kept) < len(dataset.test) else []),
-    ]
-    examples = {"train": len(y), "test": len(test_y)}
+    x, y = _flatten(data.as_arrays(dataset.train, shape))
+    rows = _evenly_spaced(len(dataset.test), case.settings["parameters"].get("test_images"))
+    test_x, test_y = _flatten(data.as_arrays(data.Subset(dataset.test, rows), shape))
+    fit = FITS[case.settings["library"]](case, context, x, y)
+    prediction_start = time.perf_counter()
+    predictions = fit.predict(test_x)
+    prediction_time = (time.perf_counter() - prediction_start) / len(test_y)
+    remarks = list(fit.remarks)
+    if len(rows) < len(dataset.test):
+        remarks.append(
+            f"{case.settings['model']}: evaluated on {len(rows)} of the {len(dataset.test):,} test "
+            "images, evenly spaced, as each takes long"
+        )
     return CaseResult(
-        metrics, provenance=told | {"examples": examples, "remarks": remarks, "strategy_devices": 1}
+        metrics={
+            "test_accuracy": float(np.mean(predictions == test_y)),
+            "training_time": fit.seconds,
+            "prediction_time": prediction_time,
+            "total_time": time.perf_counter() - start,
+        },
+        provenance=fit.provenance
+        | {
+            "examples": {"train": len(y), "test": len(test_y)},
+            "remarks": remarks,
+            "strategy_devices": 1,
+        },
     )
 
 
-def _flat(arrays: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels from 0 to 1, ``f32[N, D]``, and labels."""
+def _flatten(arrays: ArraySplit) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels from 0 to 1, ``f32[N, D]``, and labels ``i32[N]``."""
     return arrays.images.reshape(len(arrays), -1).astype(np.float32) / 255, arrays.labels
 
 
-def _spread(count: int, at_most: int | None) -> np.ndarray:
-    """All rows, or so many of them, evenly spread."""
-    return np.linspace(0, count - 1, min(count, at_most or count)).astype(int)
-
-
-Fit = tuple[Callable[[np.ndarray], np.ndarray], float, dict[str, Any]]
+def _evenly_spaced(count: int, limit: int | None) -> np.ndarray:
+    """The rows from 0 to `count`, or `limit` of them."""
+    return np.linspace(0, count - 1, min(count, limit or count)).astype(int)
 
 
 def _fit_scikit_learn(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
-    """How to classify, the seconds of fitting, and what is to be known; on the processor, whatever JAX runs on."""
-    estimator = _estimator(case.settings)
+    """Fits a model of scikit-learn, which runs on the CPU whatever device JAX uses."""
+    estimator = _make_estimator(case.settings)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         estimator.fit(x, y)
-    told = {"platform": "cpu", "device_kind": "cpu", "accelerator": cpu_name(), "device_count": 1}
-    unfinished = any(warning.category.__name__ == "ConvergenceWarning" for warning in caught)
-    stopped = f"{case.settings['model']}: stopped after {case.settings['parameters'].get('max_iter')} rounds, not yet converged"
-    return (
-        estimator.predict,
-        time.perf_counter() - start,
-        told | {"remarks": [stopped] if unfinished else []},
-    )
+    seconds = time.perf_counter() - start
+    cpu = {"platform": "cpu", "device_kind": "cpu", "accelerator": cpu_name(), "device_count": 1}
+    remarks = ()
+    if any(warning.category.__name__ == "ConvergenceWarning" for warning in caught):
+        iterations = case.settings["parameters"].get("max_iter")
+        remarks = (
+            f"{case.settings['model']}: stopped after {iterations} iterations without converging",
+        )
+    return Fit(estimator.predict, seconds, cpu, remarks)
 
 
-def _estimator(settings: dict[str, Any]) -> Any:
+def _make_estimator(settings: dict[str, Any]) -> Any:
     kind = settings["model"].rstrip("_0123456789")
     module, name = ESTIMATORS[kind]
     options = {key: value for key, value in settings["parameters"].items() if key != "test_images"}
-    options |= {"n_jobs": -1} if kind in ("knn", "random_forest") else {}
-    options |= {} if kind == "knn" else {"random_state": settings["seed"]}
+    if kind in ("knn", "random_forest"):
+        options["n_jobs"] = -1
+    if kind != "knn":
+        options["random_state"] = settings["seed"]
     return getattr(importlib.import_module(module), name)(**options)
 
 
 def _fit_jax(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
-    """Nearest neighbours learn nothing: all their work is in the prediction, compiling included."""
-    options = case.settings["parameters"]
-    device = context.backend.devices[0]
-    return (
-        lambda test: nearest_neighbours.classify(
-            x, y, test, k=options["n_neighbors"], p=options["p"], device=device
-        ),
-        0.0,
-        {},
-    )
+    """Nearest neighbours learn nothing: all work, compiling included, is in the prediction."""
+    parameters, device = case.settings["parameters"], context.backend.devices[0]
+
+    def predict(test: np.ndarray) -> np.ndarray:
+        k, p = parameters["n_neighbors"], parameters["p"]
+        return nearest_neighbours.classify(x, y, test, k=k, p=p, device=device)
+
+    return Fit(predict, 0.0)
 
 
 FITS: dict[str, Callable[[Case, Context, np.ndarray, np.ndarray], Fit]] = {

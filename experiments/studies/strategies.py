@@ -1,4 +1,4 @@
-"""One network, one batch, every strategy (E6, B5): do they come to the same, and what does each cost?"""
+"""One network and one batch under every strategy: equal results, and at what cost?"""
 
 import dataclasses
 
@@ -11,39 +11,45 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
 
 COLUMNS = (
-    "step_time", "images_per_second", "memory_planned", "compile_time", "bytes_summed", "largest_loss_difference",
+    "step_time",
+    "images_per_second",
+    "memory_planned",
+    "compile_time",
+    "bytes_summed",
+    "largest_loss_difference",
     "largest_parameter_difference",
-)  # fmt: skip
-BATCH, BUDGET = {"quick": 64, "full": 256}, {"quick": 1.0, "full": 5.0}
+)
+BATCH_SIZES = {"quick": 64, "full": 256}
+BUDGETS = {"quick": 1.0, "full": 5.0}  # seconds of sampling
 NO_SPEEDS = (
     "the devices are simulated on one processor: this shows that the results agree, and no speeds"
 )
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One for each strategy, or for the one that was asked for.
+    """One for each strategy, or for the requested one.
 
     Raises:
-      InputError: an unknown strategy, model, optimiser or precision, or a batch that does not divide among the devices.
+      InputError: an unknown strategy, model, optimizer or precision, or a batch that does not
+        divide among the devices.
     """
-    config = filled(config)
+    config = fill_defaults(config)
     names = tuple(parallel.STRATEGIES) if config.strategy == "auto" else (config.strategy,)
     return [_case(config.replace(strategy=name), backend) for name in names]
 
 
-def filled(config: RunConfig) -> RunConfig:
-    """What a step on made-up images needs, where it was not given.
+def fill_defaults(config: RunConfig) -> RunConfig:
+    """Fills in the options of a step on synthetic images.
 
-    Momentum, where the network's recipe may have Adam: Adam makes a step of full size out of a gradient that is zero but for
-    rounding, and these studies compare results.
+    The optimizer is momentum SGD even if the network's recipe has Adam: Adam makes a full-sized
+    update from a gradient that is zero except for rounding, and these studies compare results.
 
     Raises:
-      InputError: an unknown model, optimiser or precision.
+      InputError: an unknown model, optimizer or precision.
     """
-    side = max(models.spec(config.model).input_shape[:2])
     defaults = {
-        "image_size": side,
-        "batch_size": BATCH[config.preset],
+        "image_size": max(models.spec(config.model).input_shape[:2]),
+        "batch_size": BATCH_SIZES[config.preset],
         "optimizer": "momentum",
         "learning_rate": 0.01,
     }
@@ -54,7 +60,7 @@ def filled(config: RunConfig) -> RunConfig:
 
 
 def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
-    """What makes a case of a step on made-up images: the point of the study, and what `steps.build` reads."""
+    """The settings of a case: the point of the study, and the options of `synthetic_step.build`."""
     names = (
         "model",
         "strategy",
@@ -75,7 +81,7 @@ def _case(config: RunConfig, backend: Backend) -> Case:
 
 
 def measure(case: Case, context: Context) -> CaseResult:
-    """Times one strategy on all devices that it can use; all but the reference strategy are compared with it."""
+    """Times one strategy and compares it with the reference strategy, unless it is that one."""
     is_reference = case.config.strategy == parallel.REFERENCE
     return measure_step(
         case.config, context.backend, context.backend.simulated, compare=not is_reference
@@ -85,38 +91,38 @@ def measure(case: Case, context: Context) -> CaseResult:
 def measure_step(
     config: RunConfig, backend: Backend, simulated: bool, *, compare: bool
 ) -> CaseResult:
-    """A strategy's step on these devices.
+    """Measures the step of a strategy.
 
     Args:
-      config: filled in.
-      backend: its devices are used as far as the strategy can.
-      simulated: the devices share one processor, so nothing is timed.
-      compare: losses and parameters with those of one device, which must then hold the whole batch.
+      config: defaults filled in.
+      backend: the strategy uses as many of its devices as it can.
+      simulated: the devices share one processor, so that nothing is timed.
+      compare: whether losses and parameters are compared with those of one device, which must then
+        hold the whole batch.
     """
     step = synthetic_step.build(config, backend)
-    summed = bytes_all_reduced(step.program.executable.as_text())
-    metrics, samples, noise = {"bytes_summed": summed}, {}, ""
+    metrics = {"bytes_summed": bytes_all_reduced(step.program.executable.as_text())}
+    samples, remarks = {}, []
     if compare:
-        metrics |= equivalence.against_one_device(step, config, backend)
+        metrics |= equivalence.compare_with_one_device(step, config, backend)
+        remarks += equivalence.remarks(metrics)
     if simulated:
         metrics |= {"flops_per_step": step.flops, "parameters": step.parameters}
+        remarks.append(NO_SPEEDS)
     else:
-        timed, timing = synthetic_step.time_step(step, budget=BUDGET[config.preset])
-        metrics, samples = metrics | timed, {"step_time": list(timing.samples)}
-        noise = timing.noise.verdict.removeprefix("steady")
-    remarks = [
-        *equivalence.remark(metrics),
-        *([NO_SPEEDS] if simulated else []),
-        *([f"step times: {noise}"] if noise else []),
-    ]
-    told = {
+        times, timing = synthetic_step.time_step(step, budget=BUDGETS[config.preset])
+        metrics |= times
+        samples = {"step_time": list(timing.samples)}
+        if noise := timing.noise.verdict.removeprefix("steady"):
+            remarks.append(f"step times: {noise}")
+    provenance = {
         "strategy_devices": len(step.strategy.devices),
         "compiler_options": step.strategy.options,
         "remarks": remarks,
     }
-    return CaseResult(metrics, samples, provenance=told)
+    return CaseResult(metrics, samples, provenance=provenance)
 
 
-def with_devices(backend: Backend, count: int) -> Backend:
-    """The first of its devices."""
+def first_devices(backend: Backend, count: int) -> Backend:
+    """The backend with only its first devices."""
     return dataclasses.replace(backend, devices=backend.devices[:count])

@@ -1,28 +1,34 @@
-"""The members of a training in parallel: what each starts from, in which order it sees which images, and what it is judged by."""
+"""The members of an ensemble, of a cross-validation, or of a grid of learning rates.
+
+Members differ in their initial state, in the images they train on and their order, or in the images
+that they are evaluated on.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.config import RunConfig
 from experiments.workloads.setup import TrainingSetup
 from jaxcnn import models, training
-from jaxcnn.data.scheduled import table
+from jaxcnn.data import as_arrays
+from jaxcnn.data.scheduled import batch_rows
 from jaxcnn.errors import InputError
 
-FACTORS = (1 / 16, 8.0)  # of the recipe's learning rate, at the ends of the grid
+RATE_FACTORS = (1 / 16, 8.0)  # the ends of the grid, as multiples of the recipe's learning rate
 
 
 @dataclass(frozen=True)
 class Member:
-    """One network of many. Images are counted through the training images and, after them, those held out.
+    """One of several networks that are trained together.
+
+    Rows are positions in the training images followed by the validation images.
 
     Attributes:
-      name: what makes it another than the next.
+      name: what distinguishes it from the other members.
       state: before the first step.
       rows: ``i32[steps, batch]``, the images of each step.
-      held_out: ``i32[M]``, those it is judged by, which are not among its `rows`.
+      held_out: ``i32[M]``, the images that it is evaluated on; none of them is in `rows`.
       learning_rate: at the start.
     """
 
@@ -33,91 +39,118 @@ class Member:
     learning_rate: float
 
 
-def members(
-    kind: str, count: int, config: RunConfig, setup: TrainingSetup, steps: int
-) -> list[Member]:
-    """So many members of a kind, ``seeds``, ``folds`` or ``rates``, each trained for so many steps."""
-    return KINDS[kind](count, config, setup, steps)
+def all_images(setup: TrainingSetup) -> dict[str, np.ndarray]:
+    """The images that members train and are evaluated on, with their labels.
+
+    Returns:
+      ``image: u8[N, h, w, C]`` and ``label: i32[N]``: the training images, then the validation
+      images.
+    """
+    splits = (setup.splits.train, setup.splits.validation)
+    arrays = [as_arrays(split, setup.preprocessing.stored_shape) for split in splits]
+    return {
+        "image": np.concatenate([part.images for part in arrays]),
+        "label": np.concatenate([part.labels for part in arrays]),
+    }
 
 
-def _seeds(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> list[Member]:
-    """An ensemble: other weights, another order, other augmentations and dropout each."""
+def build_members(kind: str, count: int, setup: TrainingSetup, steps: int) -> list[Member]:
+    """Builds the members of one kind.
+
+    Args:
+      kind: ``seeds`` for an ensemble, ``folds`` for a cross-validation, ``rates`` for a grid of
+        learning rates.
+      count: the number of members.
+      setup: the training run that they are variants of.
+      steps: the number of train steps of each member.
+
+    Raises:
+      InputError: too few images for this number of folds.
+    """
+    return KINDS[kind](count, setup, steps)
+
+
+def _seed_members(count: int, setup: TrainingSetup, steps: int) -> list[Member]:
+    """An ensemble: each has its own weights, order, augmentations and dropout."""
+    first = setup.config.seed
     return [
-        _member(config, setup, steps, f"seed {seed}", _drawn(config, setup, seed), seed=seed)
-        for seed in range(config.seed, config.seed + count)
+        _member(f"seed {seed}", _initial_state(setup, seed), setup, steps, seed=seed)
+        for seed in range(first, first + count)
     ]
 
 
-def _rates(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> list[Member]:
-    """A grid of learning rates, each so many times the one before."""
+def _rate_members(count: int, setup: TrainingSetup, steps: int) -> list[Member]:
+    """A geometric grid of learning rates."""
+    rate = setup.config.learning_rate
     return [
-        _member(
-            config,
-            setup,
-            steps,
-            f"learning rate {factor * config.learning_rate:.2g}",
-            setup.state,
-            factor=factor,
-        )
-        for factor in np.geomspace(*FACTORS, count).tolist()
+        _member(f"learning rate {factor * rate:.2g}", setup.state, setup, steps, rate_factor=factor)
+        for factor in np.geomspace(*RATE_FACTORS, count).tolist()
     ]
 
 
-def _folds(count: int, config: RunConfig, setup: TrainingSetup, steps: int) -> list[Member]:
-    """Cross-validation: each is judged by another part of all the images, and trained on the rest."""
+def _fold_members(count: int, setup: TrainingSetup, steps: int) -> list[Member]:
+    """Cross-validation: each is evaluated on its own part of all images and trained on the rest."""
     total = len(setup.splits.train) + len(setup.splits.validation)
-    size, shuffled = total // count, np.random.default_rng(0).permutation(total).astype(np.int32)
-    if not size or total - size < config.batch_size:
+    size, batch_size = total // count, setup.config.batch_size
+    if not size or total - size < batch_size:
         raise InputError(
-            f"{total} training images are too few for {count} folds with batches of {config.batch_size}"
+            f"{total} training images are too few for {count} folds with batches of {batch_size}"
         )
-    found = []
+    shuffled = np.random.default_rng(0).permutation(total).astype(np.int32)
+    members = []
     for fold in range(count):
         part = slice(fold * size, (fold + 1) * size)
-        rest = np.sort(np.delete(shuffled, part))
-        found.append(
-            _member(
-                config, setup, steps, f"fold {fold + 1}", setup.state, rest, np.sort(shuffled[part])
-            )
-        )
-    return found
+        rest, held_out = np.sort(np.delete(shuffled, part)), np.sort(shuffled[part])
+        name = f"fold {fold + 1}"
+        members.append(_member(name, setup.state, setup, steps, split=(rest, held_out)))
+    return members
 
 
-KINDS: dict[str, Callable[[int, RunConfig, TrainingSetup, int], list[Member]]] = {
-    "seeds": _seeds,
-    "folds": _folds,
-    "rates": _rates,
+KINDS: dict[str, Callable[[int, TrainingSetup, int], list[Member]]] = {
+    "seeds": _seed_members,
+    "folds": _fold_members,
+    "rates": _rate_members,
 }
 
 
 def _member(
-    config: RunConfig,
-    setup: TrainingSetup,
-    steps: int,
     name: str,
     state: training.TrainState,
-    trained_on: np.ndarray | None = None,
-    held_out: np.ndarray | None = None,
+    setup: TrainingSetup,
+    steps: int,
     *,
+    split: tuple[np.ndarray, np.ndarray] | None = None,
     seed: int | None = None,
-    factor: float = 1.0,
+    rate_factor: float = 1.0,
 ) -> Member:
-    first = len(setup.splits.train)
-    if trained_on is None or held_out is None:
-        trained_on, held_out = (
-            np.arange(first),
-            np.arange(first, first + len(setup.splits.validation)),
-        )
-    rows = table(trained_on, steps, config.batch_size, config.seed if seed is None else seed)
-    state = state.replace(lr_scale=state.lr_scale * np.float32(factor))
-    return Member(name, state, rows, held_out.astype(np.int32), factor * config.learning_rate)
+    """A member; its split (rows to train on, rows held out) and seed are the run's by default."""
+    config = setup.config
+    train_rows, held_out = split or _validation_split(setup)
+    return Member(
+        name=name,
+        state=state.replace(lr_scale=state.lr_scale * np.float32(rate_factor)),
+        rows=batch_rows(
+            train_rows, steps, config.batch_size, config.seed if seed is None else seed
+        ),
+        held_out=held_out.astype(np.int32),
+        learning_rate=rate_factor * config.learning_rate,
+    )
 
 
-def _drawn(config: RunConfig, setup: TrainingSetup, seed: int) -> training.TrainState:
-    """The state of a network of the same kind with weights of its own."""
-    shape, classes = setup.preprocessing.network_shape, len(setup.dataset.classes)
-    model = models.build(config.model, num_classes=classes, input_shape=shape, seed=seed)
-    step = setup.step
+def _validation_split(setup: TrainingSetup) -> tuple[np.ndarray, np.ndarray]:
+    train, validation = len(setup.splits.train), len(setup.splits.validation)
+    return np.arange(train), np.arange(train, train + validation)
+
+
+def _initial_state(setup: TrainingSetup, seed: int) -> training.TrainState:
+    """The initial state of the set-up's network with weights drawn from another seed."""
+    config, step = setup.config, setup.step
+    model = models.build(
+        config.model,
+        num_classes=len(setup.dataset.classes),
+        input_shape=setup.preprocessing.network_shape,
+        seed=seed,
+    )
     state, _ = training.create(
         model,
         step.optimizer,

@@ -1,4 +1,4 @@
-"""Whether two programs come to the same: losses and parameters after some steps, the largest difference as a number."""
+"""Whether two programs compute the same: the largest difference of losses and parameters."""
 
 import dataclasses
 from typing import Any
@@ -12,71 +12,80 @@ from jaxcnn import parallel
 from jaxcnn.backend import Backend
 
 STEPS = 8
-# Sums in another order made 3e-6 in 8 steps of LeNet-like with momentum and up to 5e-4 in 16 steps of LeNet-5 with Adam (float32),
-# where weights rounded once more before every step make 3e-4 of the same run.
-SAME = 1e-3
+# The largest difference that rounding explains. Sums in another order made 3e-6 in 8 steps of
+# LeNet-like with momentum and up to 5e-4 in 16 steps of LeNet-5 with Adam (float32); rounding the
+# weights once more before every step made 3e-4 in the latter run.
+TOLERANCE = 1e-3
 
 
-def largest_difference(ours: Any, theirs: Any) -> float:
-    """Of two trees of arrays, the largest difference in a leaf over the largest value of that leaf.
+def largest_difference(values: Any, reference: Any) -> float:
+    """The largest relative difference between two trees of arrays.
 
-    What is not finite in both is the same; in one alone it is an infinite difference.
+    For each leaf it is the largest absolute difference over the largest absolute value of the
+    reference, or the absolute difference if the reference is zero. Elements that are not finite in
+    both trees count as equal; an element that is finite in only one of them makes it infinite.
 
     >>> largest_difference({"a": np.array([1.0, 2.5])}, {"a": np.array([1.0, 2.0])})
     0.25
     """
-    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    return max(
-        (_difference(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs),
-        default=0.0,
+    pairs = zip(jax.tree.leaves(values), jax.tree.leaves(reference), strict=True)
+    differences = (
+        _leaf_difference(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in pairs
     )
+    return max(differences, default=0.0)
 
 
-def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    finite = np.isfinite(ours)
-    if np.any(finite != np.isfinite(theirs)):
+def _leaf_difference(values: np.ndarray, reference: np.ndarray) -> float:
+    finite = np.isfinite(values)
+    if np.any(finite != np.isfinite(reference)):
         return float("inf")
-    ours, theirs = ours[finite], theirs[finite]
-    furthest = float(np.max(np.abs(ours - theirs), initial=0.0))
-    return furthest / float(np.max(np.abs(theirs))) if furthest and np.any(theirs) else furthest
+    values, reference = values[finite], reference[finite]
+    largest = float(np.max(np.abs(values - reference), initial=0.0))
+    scale = float(np.max(np.abs(reference), initial=0.0))
+    return largest / scale if largest and scale else largest
 
 
-def against_one_device(
-    step: synthetic_step.StepProgram, config: RunConfig, backend: Backend, count: int = STEPS
+def compare_with_one_device(
+    step: synthetic_step.StepProgram, config: RunConfig, backend: Backend, steps: int = STEPS
 ) -> dict[str, float]:
-    """Trains a strategy's step and the reference strategy on the first device, from one state on one batch, and compares.
+    """Trains a step and the reference strategy from one state on one batch, and compares them.
 
     Args:
-      step: as `synthetic_step.build` returned it, not yet called.
-      config: of the step.
-      backend: its first device must hold the whole batch.
-      count: steps.
+      step: as `synthetic_step.build` returned it, not called yet.
+      config: the configuration of the step.
+      backend: the reference runs on its first device, which must hold the whole batch.
+      steps: the number of train steps.
+
+    Returns:
+      Metrics by the names of `METRICS`.
     """
-    one = dataclasses.replace(backend, devices=backend.devices[:1])
-    reference = synthetic_step.build(config.replace(strategy=parallel.REFERENCE), one)
-    (losses, params), (expected, expected_params) = (
-        _train(each, count) for each in (step, reference)
-    )
+    first_device = dataclasses.replace(backend, devices=backend.devices[:1])
+    reference = synthetic_step.build(config.replace(strategy=parallel.REFERENCE), first_device)
+    losses, params = _train(step, steps)
+    reference_losses, reference_params = _train(reference, steps)
     return {
-        "largest_loss_difference": largest_difference(losses, expected),
-        "largest_parameter_difference": largest_difference(params, expected_params),
-        "steps": count,
+        "largest_loss_difference": largest_difference(losses, reference_losses),
+        "largest_parameter_difference": largest_difference(params, reference_params),
+        "steps": steps,
     }
 
 
-def _train(step: synthetic_step.StepProgram, count: int) -> tuple[list[float], Any]:
+def _train(step: synthetic_step.StepProgram, steps: int) -> tuple[list[float], Any]:
     """Mean loss of each step, and the parameters after the last."""
-    taken = [step() for _ in range(count)]
-    return [float(each["loss"] / each["count"]) for each in taken], step.strategy.fetch(
-        step.state
-    ).params
+    metrics = [step() for _ in range(steps)]
+    losses = [float(sums["loss"] / sums["count"]) for sums in metrics]
+    return losses, step.strategy.fetch(step.state).params
 
 
-def remark(metrics: dict[str, float]) -> list[str]:
-    """A line where the differences are larger than `SAME`."""
+def remarks(metrics: dict[str, float]) -> list[str]:
+    """A line for each difference among the metrics that is larger than `TOLERANCE`.
+
+    >>> remarks({"largest_loss_difference": 0.5})
+    ['largest loss difference 5.0e-01: more than 0.001, the tolerance for rounding']
+    """
     names = ("largest_loss_difference", "largest_parameter_difference")
-    large = {name: metrics[name] for name in names if metrics.get(name, 0.0) > SAME}
+    large = {name: metrics[name] for name in names if metrics.get(name, 0.0) > TOLERANCE}
     return [
-        f"{name.replace('_', ' ')} {value:.1e}: more than {SAME:g}, the tolerance for rounding"
+        f"{name.replace('_', ' ')} {value:.1e}: more than {TOLERANCE:g}, the tolerance for rounding"
         for name, value in large.items()
     ]

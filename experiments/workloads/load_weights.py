@@ -1,4 +1,4 @@
-"""A trained network and the pictures it wants: from a study's checkpoint, or from the files of Darknet or PyTorch."""
+"""Loads a trained network with its preprocessing: from a checkpoint, or from Darknet or PyTorch."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,169 +11,197 @@ from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
 
-# Pascal VOC's classes, in the order of Darknet's voc.names.
+# The classes of Pascal VOC, in the order of Darknet's voc.names.
 VOC = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+)
 
-# Of ImageNet's channels: what torchvision's weights were trained with.
+# Of ImageNet's channels, as torchvision's weights were trained with.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 DARKNET, PYTORCH = ".weights", ".safetensors"
-STRIDE = 32  # from YOLOv2's pixels to its grid
+STRIDE = 32  # pixels per grid cell of YOLOv2
+BOX_OUTPUTS = 5  # of an anchor of YOLOv2, in addition to one output per class
 
 
 @dataclass(frozen=True)
-class Saved:
+class PretrainedModel:
     """A trained network.
 
     Attributes:
       name: see `models.spec`.
-      model: with its weights.
-      preprocessing: the pictures it wants, and the names of its classes.
+      model: the network with its weights.
+      preprocessing: from stored images to the network's input, and the names of the classes.
       precision: in which it was evaluated.
-      ours: it comes from a checkpoint of a study.
+      from_checkpoint: it comes from a checkpoint of a study, not from another framework.
     """
 
     name: str
     model: nnx.Module
     preprocessing: Preprocessing
     precision: str = "float32"
-    ours: bool = False
+    from_checkpoint: bool = False
 
     @property
     def detects(self) -> bool:
+        """Whether the network is a detector."""
         return models.spec(self.name).detects
 
 
-def open_saved(
+def load_pretrained(
     path: str, name: str | None, names_file: str | None, image_size: int | None
-) -> Saved:
-    """Builds the network that the weights are for, and puts them into it.
+) -> PretrainedModel:
+    """Builds a network and assigns weights to it.
 
     Args:
-      path: a checkpoint's folder, a ``.weights`` file (Darknet) or a ``.safetensors`` file (PyTorch).
-      name: of the network; a checkpoint knows it, and a ``.weights`` file is taken for Darknet-19 without it.
-      names_file: names of the classes, one a line; a checkpoint knows them.
-      image_size: side of the images; that of the checkpoint, or the published one, if not given.
+      path: the folder of a checkpoint, a ``.weights`` file (Darknet) or a ``.safetensors`` file
+        (PyTorch).
+      name: of the network. Default: the checkpoint's, or Darknet-19 for a ``.weights`` file.
+      names_file: a text file with the names of the classes, one per line. Default: the
+        checkpoint's, or else Pascal VOC's for a detector of 20 classes, or ``class 0``, ….
+      image_size: side of the network's input. Default: the checkpoint's, or the published one.
 
     Raises:
-      InputError: there are no such weights, or they are damaged, or do not fit the network or the names.
+      InputError: the weights are missing or damaged, or do not fit the network or the names.
     """
-    place = epath.Path(path).expanduser()
-    if place.is_dir():
-        return _from_checkpoint(place.resolve(), name, names_file, image_size)
-    if place.exists() and place.suffix == PYTORCH and name is None:
-        raise InputError(f"--weights={path} does not say of which network it is: give --model")
-    return _from_file(place, name or "darknet19", names_file, image_size)
+    location = epath.Path(path).expanduser()
+    if location.is_dir():
+        return _load_checkpoint(location.resolve(), name, names_file, image_size)
+    if location.exists() and location.suffix == PYTORCH and name is None:
+        raise InputError(f"--weights={path} does not say which network it is for: give --model")
+    return _load_file(location, name or "darknet19", names_file, image_size)
 
 
-def _from_checkpoint(
-    place: epath.Path, name: str | None, names_file: str | None, image_size: int | None
-) -> Saved:
-    identity = weights.identity_of(place)
-    found, preprocessing = identity.get("model"), _inputs_of(place, identity)
-    if not isinstance(found, str):
-        raise InputError(f"the checkpoint in {place} does not say of which model it is")
-    if name not in (None, found):
+def _load_checkpoint(
+    folder: epath.Path, name: str | None, names_file: str | None, image_size: int | None
+) -> PretrainedModel:
+    identity = weights.read_identity(folder)
+    saved_name, preprocessing = identity.get("model"), _read_preprocessing(folder, identity)
+    if not isinstance(saved_name, str):
+        raise InputError(f"the checkpoint in {folder} does not say which model it is of")
+    if name not in (None, saved_name):
         raise InputError(
-            f"the checkpoint in {place} is of model {found!r}, not {name!r}; --model need not be given"
+            f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: omit --model"
         )
     if image_size:
         resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
         preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
     if names_file:
-        preprocessing = dataclasses.replace(
-            preprocessing, classes=_names(names_file, len(preprocessing.classes))
-        )
-    model = _filled(found, preprocessing, weights.weights_of(place))
-    return Saved(found, model, preprocessing, identity.get("precision", "float32"), ours=True)
+        classes = _read_names(names_file, len(preprocessing.classes))
+        preprocessing = dataclasses.replace(preprocessing, classes=classes)
+    return PretrainedModel(
+        saved_name,
+        _build(saved_name, preprocessing, weights.read_checkpoint(folder)),
+        preprocessing,
+        precision=identity.get("precision", "float32"),
+        from_checkpoint=True,
+    )
 
 
-def _inputs_of(place: epath.Path, identity: dict[str, Any]) -> Preprocessing:
+def _read_preprocessing(folder: epath.Path, identity: dict[str, Any]) -> Preprocessing:
     try:
         return Preprocessing.from_json(identity["inputs"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            f"the checkpoint in {place} does not say what pictures it was trained on: train it anew"
+            f"the checkpoint in {folder} does not say how images were preprocessed: "
+            "train the network again"
         ) from error
 
 
-def _from_file(
-    place: epath.Path, name: str, names_file: str | None, image_size: int | None
-) -> Saved:
+def _load_file(
+    file: epath.Path, name: str, names_file: str | None, image_size: int | None
+) -> PretrainedModel:
     row = models.spec(name)
-    found = weights.read(place, name, nnx.eval_shape(lambda: models.build(name)))
-    darknet = place.suffix == DARKNET
-    count = _count(place, found, row.detects)
+    arrays = weights.read(file, name, nnx.eval_shape(lambda: models.build(name)))
+    is_darknet = file.suffix == DARKNET
+    count = _class_count(file, arrays, row.detects)
     classes = (
-        _names(names_file, count, surplus=darknet) if names_file else _unnamed(count, row.detects)
+        _read_names(names_file, count, allow_more=is_darknet)
+        if names_file
+        else _default_names(count, row.detects)
     )
-    published, _, channels = row.input_shape
-    size = image_size or published
-    if darknet:
+    published_size, _, channels = row.input_shape
+    size = image_size or published_size
+    if is_darknet:
         preprocessing = Preprocessing(size, size, channels, classes)
     else:
-        resize = max(size, round(row.recipe.resize * size / published))
+        resize = max(size, round(row.recipe.resize * size / published_size))
         preprocessing = Preprocessing(size, resize, channels, classes, "standard", MEAN, STD)
-    return Saved(name, _filled(name, preprocessing, found), preprocessing)
+    return PretrainedModel(name, _build(name, preprocessing, arrays), preprocessing)
 
 
-def _count(place: epath.Path, found: weights.Weights, detects: bool) -> int:
-    """The number of classes that a file's last layer is for."""
-    if "out.bias" not in found:
+def _class_count(file: epath.Path, arrays: weights.Weights, detects: bool) -> int:
+    """The number of classes of the last layer in a file."""
+    if "out.bias" not in arrays:
         raise InputError(
-            f"{place} has no last layer: it can start a network's training, but tells no classes apart"
+            f"{file} has no last layer: a network can be trained from it, but it cannot classify"
         )
-    outputs = len(found["out.bias"])
+    outputs = len(arrays["out.bias"])
     if not detects:
         return outputs
     anchors = models.YOLOv2.ANCHORS
-    if outputs % anchors or outputs // anchors < 6:
+    if outputs % anchors or outputs // anchors <= BOX_OUTPUTS:
         raise InputError(
-            f"{place} has {outputs} outputs in its last layer: a detector has {anchors} times 5 + its classes, such as 125"
+            f"{file} has {outputs} outputs in its last layer: a detector has {anchors} times "
+            f"{BOX_OUTPUTS} + the number of its classes, such as 125"
         )
-    return outputs // anchors - 5
+    return outputs // anchors - BOX_OUTPUTS
 
 
-def _unnamed(count: int, detects: bool) -> tuple[str, ...]:
-    return (
-        VOC
-        if detects and count == len(VOC)
-        else tuple(f"class {number}" for number in range(count))
-    )
+def _default_names(count: int, detects: bool) -> tuple[str, ...]:
+    if detects and count == len(VOC):
+        return VOC
+    return tuple(f"class {number}" for number in range(count))
 
 
-def _names(file: str, count: int, *, surplus: bool = False) -> tuple[str, ...]:
-    """A name a line, blank lines passed over.
+def _read_names(file: str, count: int, *, allow_more: bool = False) -> tuple[str, ...]:
+    """Reads the names of the classes, one per line; blank lines are skipped.
 
     Args:
-      file: the text.
-      count: of the network's classes.
-      surplus: more names than classes are no error, and the first are taken: Darknet's own list for its 1,000 classes,
-        imagenet.shortnames.list, goes on with those of its other networks.
+      file: the text file.
+      count: the number of the network's classes.
+      allow_more: take the first `count` names if there are more. Darknet's own list of its 1,000
+        classes, imagenet.shortnames.list, continues with those of its other networks.
     """
     try:
         lines = epath.Path(file).expanduser().read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise InputError(f"--names={file} cannot be read ({reason})") from error
     names = tuple(line.strip() for line in lines if line.strip())
-    if len(names) < count or (len(names) > count and not surplus):
+    if len(names) < count or (len(names) > count and not allow_more):
         raise InputError(
-            f"--names={file} has {len(names)} names, one a line; the network has {count} classes"
+            f"--names={file} has {len(names)} names, one per line; the network has {count} classes"
         )
     return names[:count]
 
 
-def _filled(name: str, preprocessing: Preprocessing, found: weights.Weights) -> nnx.Module:
+def _build(name: str, preprocessing: Preprocessing, arrays: weights.Weights) -> nnx.Module:
     if models.spec(name).detects and preprocessing.size % STRIDE:
         raise InputError(
-            f"--image-size={preprocessing.size}: the detector needs a multiple of {STRIDE}"
+            f"--image-size={preprocessing.size}: a detector needs a multiple of {STRIDE}"
         )
     model = models.build(
         name, num_classes=len(preprocessing.classes), input_shape=preprocessing.network_shape
     )
-    weights.assign(model, found)
+    weights.assign(model, arrays)
     return model

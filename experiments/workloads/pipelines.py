@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 
-from experiments.measure.timing import Compiled, compiled
+from experiments.measure.timing import Compiled, compile_program
 from experiments.workloads.predictions import Predictions, PredictionStep, join, predict_dataset
 from experiments.workloads.setup import TrainingSetup
-from jaxcnn.data import as_arrays, fitted
+from jaxcnn.data import FittedSplit, as_arrays
 from jaxcnn.data.resident import ResidentFeed
-from jaxcnn.data.source import Arrays
+from jaxcnn.data.source import ArraySplit
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
 from jaxcnn.training import TrainState, evaluate_dataset, multi_step
 from jaxcnn.training.loop import RunSteps
@@ -112,9 +112,9 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     }
     feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed)
     one = np.int32(1)
-    program = compiled(strategy.compile(multi_step(step, feed), resident=True), state, data, one)
+    program = compile_program(strategy.compile(multi_step(step, feed), resident=True), state, data, one)
     train = program.executable
-    evaluation = compiled(
+    evaluation = compile_program(
         strategy.compile_evaluation(evaluate_dataset(step.evaluation, feed), resident=True),
         state,
         held_out["test"],
@@ -141,15 +141,17 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
 def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_step: int) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
-    batches = TrainBatches(fitted(setup.splits.train, shape), config.batch_size, config.seed)
+    batches = TrainBatches(FittedSplit(setup.splits.train, shape), config.batch_size, config.seed)
     held_out = {
-        split: EvaluationBatches(fitted(getattr(setup.splits, split), shape), config.batch_size)
+        split: EvaluationBatches(
+            FittedSplit(getattr(setup.splits, split), shape), config.batch_size
+        )
         for split in ("validation", "test")
     }
     place = strategy.place_batch
-    program = compiled(strategy.compile(step), state, place(batches[first_step]))
+    program = compile_program(strategy.compile(step), state, place(batches[first_step]))
     train = program.executable
-    evaluation = compiled(
+    evaluation = compile_program(
         strategy.compile_evaluation(step.evaluation), state, place(held_out["test"][0])
     ).executable
     prediction = strategy.compile_evaluation(PredictionStep(step.evaluation))
@@ -188,12 +190,12 @@ def _prefetch(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterat
     yield from waiting
 
 
-def _tree(arrays: Arrays) -> dict[str, np.ndarray]:
+def _tree(arrays: ArraySplit) -> dict[str, np.ndarray]:
     return {"image": arrays.images, "label": arrays.labels}
 
 
-def _pad(arrays: Arrays, rows: int) -> Arrays:
+def _pad(arrays: ArraySplit, rows: int) -> ArraySplit:
     """Pads with zeros, so that sets of different sizes share a program; evaluation masks them."""
     missing = rows - len(arrays)
     images = np.pad(arrays.images, [(0, missing), (0, 0), (0, 0), (0, 0)])
-    return Arrays(images, np.pad(arrays.labels, (0, missing)))
+    return ArraySplit(images, np.pad(arrays.labels, (0, missing)))

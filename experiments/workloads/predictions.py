@@ -1,6 +1,6 @@
-"""What a network answers to each example of a split: an evaluation that keeps its rows, for whoever asks which were wrong."""
+"""The prediction of a network for every example of a split: an evaluation that keeps its rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +14,18 @@ from jaxcnn.training import EvalStep, TrainState, class_logits
 from jaxcnn.training.objective import Batch
 from jaxcnn.training.step import UNSHARDED, BatchSharding
 
-ROWS = {"label": jnp.int32, "predicted": jnp.int32, "probability": jnp.float32}
+COLUMNS = {"label": jnp.int32, "predicted": jnp.int32, "probability": jnp.float32}
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The answers to the N examples of a split, in its order.
+    """The predictions for the N examples of a split, in the order of the split.
 
     Attributes:
       label: ``i32[N]``, the true classes.
-      predicted: ``i32[N]``, the likeliest classes; of equals the first.
-      probability: ``f32[N]``, that the network gives them.
-      loss: summed, in nats.
+      predicted: ``i32[N]``, the most probable classes; the first of several with equal probability.
+      probability: ``f32[N]``, the probabilities of the predicted classes.
+      loss: the sum over all examples, in nats.
     """
 
     label: np.ndarray
@@ -35,7 +35,7 @@ class Predictions:
 
     @property
     def means(self) -> dict[str, float]:
-        """``accuracy`` and mean ``loss``: the accuracy of these very answers, to the last bit."""
+        """The ``accuracy``, computed from exactly these predictions, and the mean ``loss``."""
         count = len(self.label)
         return {
             "accuracy": int(np.sum(self.predicted == self.label)) / count,
@@ -45,65 +45,87 @@ class Predictions:
 
 @dataclass(frozen=True)
 class PredictionStep:
-    """``step(state, batch) -> found``: like the evaluation that it is made of, but of every row."""
+    """``step(state, batch) -> columns``: the predictions for every row of a batch.
+
+    Attributes:
+      evaluation: the evaluation step whose network and objective are used.
+    """
 
     evaluation: EvalStep
 
     def __call__(
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
     ) -> dict[str, Array]:
-        """Rows of the global batch, those that only fill it up too, and the summed loss without them.
+        """Predicts the rows of a batch.
+
+        Args:
+          state: of training.
+          batch: see `jaxcnn.training.objective`.
+          sharding: the share of the batch that this device has.
 
         Returns:
-          ``label``, ``predicted`` and ``probability``, each ``[N]``, and ``loss`` ``f32[]``.
+          ``label``, ``predicted`` and ``probability``, each ``[N]`` over the global batch, padding
+          included, and ``loss: f32[]``, the sum without the padding.
         """
         outputs = self.evaluation.outputs(state, batch["image"])
         logits = class_logits(outputs)
-        rows = {
+        columns = {
             "label": batch["label"],
             "predicted": jnp.argmax(logits, axis=-1).astype(jnp.int32),
             "probability": jnp.max(jax.nn.softmax(logits), axis=-1),
         }
-        if sharding.axis_name:  # each device has its share, in the order of the devices
-            rows = {
+        if sharding.axis_name:  # gather the shares in the order of the devices
+            columns = {
                 name: lax.all_gather(values, sharding.axis_name, tiled=True)
-                for name, values in rows.items()
+                for name, values in columns.items()
             }
-        return rows | {
-            "loss": sharding.psum(self.evaluation.network.objective(outputs, batch)["loss"])
-        }
+        sums = self.evaluation.network.objective(outputs, batch)
+        return columns | {"loss": sharding.psum(sums["loss"])}
 
 
-def predict_dataset(step: PredictionStep, feed: ResidentFeed, most: int):
-    """``run(state, data, count) -> found``: the answers to the first `count` of at most `most` examples on the device.
+def predict_dataset(
+    step: PredictionStep, feed: ResidentFeed, max_count: int
+) -> Callable[..., dict[str, Array]]:
+    """Builds a function that predicts a data set on the device in one dispatch.
 
-    The arrays are as long as whole batches of `most` examples; what lies after the first `count` is to be cut off.
+    Args:
+      step: predicts a batch.
+      feed: gathers the batches.
+      max_count: the largest number of examples.
+
+    Returns:
+      ``run(state, data, count) -> columns``, which predicts the first `count` examples. Its columns
+      have a whole number of batches of rows; those after the first `count` are padding.
     """
-    capacity = -(-most // feed.batch_size) * feed.batch_size
+    capacity = -(-max_count // feed.batch_size) * feed.batch_size
 
     def run(
         state: TrainState, data: Any, count: Array, sharding: BatchSharding = UNSHARDED
     ) -> dict[str, Array]:
-        def body(i, kept):
-            found = step(state, feed.evaluation_batch(data, i, count, sharding), sharding)
-            rows = {
+        def body(i, totals):
+            batch = step(state, feed.evaluation_batch(data, i, count, sharding), sharding)
+            columns = {
                 name: lax.dynamic_update_slice_in_dim(
-                    kept[name], found[name], i * feed.batch_size, 0
+                    totals[name], batch[name], i * feed.batch_size, 0
                 )
-                for name in ROWS
+                for name in COLUMNS
             }
-            return rows | {"loss": kept["loss"] + found["loss"]}
+            return columns | {"loss": totals["loss"] + batch["loss"]}
 
-        empty = {name: jnp.zeros(capacity, dtype) for name, dtype in ROWS.items()} | {
-            "loss": jnp.zeros(())
-        }
-        return lax.fori_loop(0, feed.evaluation_batches(count), body, empty)
+        zeros = {name: jnp.zeros(capacity, dtype) for name, dtype in COLUMNS.items()}
+        zeros |= {"loss": jnp.zeros(())}
+        return lax.fori_loop(0, feed.evaluation_batches(count), body, zeros)
 
     return run
 
 
 def join(parts: Sequence[dict[str, Array]], count: int) -> Predictions:
-    """What the steps found, one after the other, without what only filled up the last batch."""
+    """Joins the results of one or more steps and cuts off the padding of the last batch.
+
+    Args:
+      parts: results of a `PredictionStep` or of `predict_dataset`, in order.
+      count: the number of examples.
+    """
     parts = jax.device_get(parts)
-    rows = {name: np.concatenate([part[name] for part in parts])[:count] for name in ROWS}
-    return Predictions(**rows, loss=sum(float(part["loss"]) for part in parts))
+    columns = {name: np.concatenate([part[name] for part in parts])[:count] for name in COLUMNS}
+    return Predictions(**columns, loss=sum(float(part["loss"]) for part in parts))

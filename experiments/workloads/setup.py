@@ -12,6 +12,7 @@ from jaxcnn import data, models, parallel, training, weights
 from jaxcnn.backend import Backend
 from jaxcnn.data.source import Split
 from jaxcnn.errors import InputError
+from jaxcnn.training import FitConfig, TrainState, TrainStep
 from jaxcnn.training.optimizer import schedule
 
 
@@ -44,12 +45,12 @@ class TrainingSetup:
     preprocessing: Preprocessing
     strategy: parallel.Strategy
     model: nnx.Module
-    state: training.TrainState
-    step: training.TrainStep
-    fit_config: training.FitConfig
+    state: TrainState
+    step: TrainStep
+    fit_config: FitConfig
     schedule: optax.ScalarOrSchedule
 
-    def begin_stage(self, best: training.TrainState, stage: int, step: int) -> training.TrainState:
+    def begin_stage(self, best: TrainState, stage: int, step: int) -> TrainState:
         """The placed state from which a later stage starts; see `training.fit`."""
         restarted = self.step.restart(
             self.strategy.fetch(best), step=step, lr_scale=self.config.stages[stage]
@@ -68,7 +69,7 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
       InputError: the data or the weights are missing or do not fit.
     """
     dataset, splits, preprocessing = _open_data(config)
-    fit_config = training.FitConfig(
+    fit_config = FitConfig(
         epochs=config.epochs,
         steps_per_epoch=len(splits.train) // config.batch_size,
         patience=config.patience,
@@ -77,30 +78,8 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
         target_loss=config.target_loss,
         save_every=config.save_every,
     )
-    model = models.build(
-        config.model,
-        num_classes=len(dataset.classes),
-        input_shape=preprocessing.network_shape,
-        seed=config.seed,
-    )
-    if config.init_from:
-        pretrained = weights.read(config.init_from, config.model, model)
-        weights.assign(model, pretrained, new_head=True)
-    length = {
-        "steps": fit_config.epochs * fit_config.steps_per_epoch,
-        "steps_per_epoch": fit_config.steps_per_epoch,
-    }
-    state, step = training.create(
-        model,
-        training.optimizer(config.optimizer, config.learning_rate, config.schedule, **length),
-        seed=config.seed,
-        precision=config.precision,
-        preprocess=preprocessing.make_preprocess(config.augmentations),
-        weight_decay=config.weight_decay,
-        weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
-        ema_decay=config.moving_average,
-        trainable=models.heads(model) if config.freeze else (),
-    )
+    model = _build_model(config, dataset, preprocessing)
+    state, step = _create(config, model, preprocessing, fit_config)
     return TrainingSetup(
         config=config,
         dataset=dataset,
@@ -111,8 +90,48 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
         state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
         step=step,
         fit_config=fit_config,
-        schedule=schedule(config.schedule, config.learning_rate, **length),
+        schedule=schedule(config.schedule, config.learning_rate, **_stage_length(fit_config)),
     )
+
+
+def _build_model(
+    config: RunConfig, dataset: data.Dataset, preprocessing: Preprocessing
+) -> nnx.Module:
+    model = models.build(
+        config.model,
+        num_classes=len(dataset.classes),
+        input_shape=preprocessing.network_shape,
+        seed=config.seed,
+    )
+    if config.init_from:
+        pretrained = weights.read(config.init_from, config.model, model)
+        weights.assign(model, pretrained, new_head=True)
+    return model
+
+
+def _create(
+    config: RunConfig, model: nnx.Module, preprocessing: Preprocessing, fit_config: FitConfig
+) -> tuple[TrainState, TrainStep]:
+    optimizer = training.optimizer(
+        config.optimizer, config.learning_rate, config.schedule, **_stage_length(fit_config)
+    )
+    return training.create(
+        model,
+        optimizer,
+        seed=config.seed,
+        precision=config.precision,
+        preprocess=preprocessing.make_preprocess(config.augmentations),
+        weight_decay=config.weight_decay,
+        weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
+        ema_decay=config.moving_average,
+        trainable=models.heads(model) if config.freeze else (),
+    )
+
+
+def _stage_length(fit_config: FitConfig) -> dict[str, int]:
+    """What a learning-rate schedule needs to know of a stage."""
+    steps = fit_config.epochs * fit_config.steps_per_epoch
+    return {"steps": steps, "steps_per_epoch": fit_config.steps_per_epoch}
 
 
 def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 from experiments.config import RunConfig
-from experiments.measure.flops import bytes_once, model_flops
-from experiments.measure.memory import planned
-from experiments.measure.timing import Compiled, Timing, compiled, timed
+from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.memory import memory_plan
+from experiments.measure.timing import Compiled, Timing, compile_program, time_call
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
@@ -72,10 +72,10 @@ def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> Step
     return StepProgram(
         state=placed_state,
         batch=placed_batch,
-        program=compiled(strategy.compile(step), placed_state, placed_batch),
+        program=compile_program(strategy.compile(step), placed_state, placed_batch),
         strategy=strategy,
         flops=model_flops(step, state, batch),
-        bytes=bytes_once(step, state, batch),
+        bytes=compulsory_bytes(step, state, batch),
         batch_size=config.batch_size,
         parameters=models.count_parameters(model),
     )
@@ -102,9 +102,9 @@ def time_step(step: StepProgram, *, budget: float) -> tuple[dict[str, float], Ti
     Returns:
       Metrics by the names of `METRICS`, and the timing with its samples.
     """
-    timing = timed(step, budget=budget)
+    timing = time_call(step, budget=budget)
     low, high = timing.interval
-    plan = planned(step.program.executable)
+    plan = memory_plan(step.program.executable)
     metrics = {
         "flops_per_step": step.flops,
         "bytes_per_step": step.bytes,

@@ -1,4 +1,4 @@
-"""A trained network and the data it was trained on: from a checkpoint, or trained here and now."""
+"""A trained network and the data it was trained on: from a checkpoint, or trained on the spot."""
 
 import dataclasses
 import functools
@@ -9,7 +9,7 @@ from flax import nnx
 
 from experiments.config import RunConfig
 from experiments.workloads import pipelines
-from experiments.workloads.load_weights import open_saved
+from experiments.workloads.load_weights import load_pretrained
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.setup import build_setup
 from jaxcnn import data, training
@@ -20,11 +20,11 @@ from jaxcnn.errors import InputError
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A network with what it learnt from.
+    """A trained network and its data.
 
     Attributes:
-      model: in float32.
-      preprocessing: how it sees images.
+      model: the network, in float32.
+      preprocessing: from stored images to the network's input.
       train, test: labelled images of any size.
     """
 
@@ -36,38 +36,51 @@ class TrainedModel:
 
 @functools.lru_cache(maxsize=1)
 def load_or_train(config: RunConfig, backend: Backend) -> TrainedModel:
-    """The network of `config.init_from`, or one trained by a configuration whose defaults are filled in.
+    """Loads the network of ``--init-from``, or trains one if the option is not given.
 
-    The last one is kept, so that the cases of a study share it.
+    The last result is cached, so that the cases of a study share it.
+
+    Args:
+      config: defaults filled in.
+      backend: the devices to train on.
 
     Raises:
-      InputError: the weights are not there or do not fit, or the data are not.
+      InputError: the weights or the data are missing or do not fit.
     """
-    return _from_weights(config) if config.init_from else _train(config, backend)
+    return _load(config) if config.init_from else _train(config, backend)
 
 
-def as_stored(
+def read_rows(
     split: Split, rows: np.ndarray, preprocessing: Preprocessing
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Some examples of a split: images ``u8[N, h, w, C]``, as compiled programs take them, and labels ``i32[N]``."""
-    examples = data.fitted(split, preprocessing.stored_shape).read(rows.tolist())
-    return np.stack([image for image, _ in examples]), np.array(
-        [label for _, label in examples], np.int32
-    )
+    """Reads examples of a split, at the size that compiled programs expect.
+
+    Args:
+      split: labelled images of any size.
+      rows: the positions of the examples, ``int[N]``.
+      preprocessing: has the stored shape ``(h, w, C)``.
+
+    Returns:
+      Images ``u8[N, h, w, C]`` and labels ``i32[N]``.
+    """
+    examples = data.FittedSplit(split, preprocessing.stored_shape).read(rows.tolist())
+    images, labels = zip(*examples, strict=True)
+    return np.stack(images), np.array(labels, np.int32)
 
 
-def _from_weights(config: RunConfig) -> TrainedModel:
-    saved = open_saved(config.init_from, config.model, None, config.image_size)
+def _load(config: RunConfig) -> TrainedModel:
+    saved = load_pretrained(config.init_from, config.model, None, config.image_size)
     dataset = data.open_dataset(
         config.dataset,
         shape=saved.preprocessing.stored_shape,
         data_dir=config.data_dir,
         skip_bad_images=config.skip_bad_images,
     )
-    here, there = len(dataset.classes), len(saved.preprocessing.classes)
-    if here != there:
+    data_classes, model_classes = len(dataset.classes), len(saved.preprocessing.classes)
+    if data_classes != model_classes:
         raise InputError(
-            f"--dataset={config.dataset} has {here} classes, the network of --init-from={config.init_from} {there}"
+            f"--dataset={config.dataset} has {data_classes} classes, "
+            f"the network of --init-from={config.init_from} {model_classes}"
         )
     return TrainedModel(saved.model, saved.preprocessing, dataset.train, dataset.test)
 
@@ -90,6 +103,6 @@ def _train(config: RunConfig, backend: Backend) -> TrainedModel:
     return TrainedModel(model, setup.preprocessing, setup.splits.train, setup.splits.test)
 
 
-def first_device(backend: Backend) -> Backend:
-    """The first of the devices alone."""
+def single_device(backend: Backend) -> Backend:
+    """The backend with only its first device."""
     return dataclasses.replace(backend, devices=backend.devices[:1], simulated=False)

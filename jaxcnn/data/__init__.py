@@ -1,7 +1,7 @@
-"""Data: sources of labelled images, and two pipelines from a source to the step.
+"""Data: sources of labeled images, and the pipelines that bring them to the train step.
 
-Nothing here imports JAX, so that the worker processes of the streamed pipeline start quickly; `resident` and `augment`,
-which do, are imported by name.
+Importing this package does not import JAX, so that the worker processes of the streamed pipeline
+start quickly. The modules that use JAX, such as `resident` and `augment`, are imported by name.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from jaxcnn.data import digits, folder, synthetic, tfds
 from jaxcnn.data.source import (
     Dataset,
+    FittedSplit,
     Shape,
     Subset,
     as_arrays,
     channel_statistics,
-    fitted,
     hold_out,
 )
 from jaxcnn.errors import InputError, require_known
@@ -23,10 +23,11 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "DatasetSpec",
+    "FittedSplit",
     "Subset",
     "as_arrays",
     "channel_statistics",
-    "fitted",
+    "fingerprint",
     "hold_out",
     "open_dataset",
     "spec",
@@ -35,15 +36,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """One row of `DATASETS`.
+    """A row of `DATASETS`.
 
     Attributes:
-      open: ``open(argument, shape, data_dir, skip_bad)`` gives the `Dataset`.
-      epochs: to train for unless told otherwise.
-      batch_size: unless told otherwise.
-      about: one line.
-      augment: augmentations by commas, unless told otherwise.
-      fingerprint: ``fingerprint(argument, data_dir)``: what tells one state of the data from another.
+      open: ``open(argument, shape, data_dir, skip_bad) -> Dataset``.
+      epochs: default number of epochs.
+      batch_size: default batch size.
+      about: one-line description.
+      augment: default augmentations, comma-separated; see `augment.AUGMENTATIONS`.
+      fingerprint: ``fingerprint(argument, data_dir)``, a string that changes with the data.
     """
 
     open: Callable[[str, Shape, str | None, bool], Dataset]
@@ -56,66 +57,82 @@ class DatasetSpec:
 
 DATASETS: dict[str, DatasetSpec] = {
     "digits": DatasetSpec(
-        digits.load, 30, 32, "1,797 handwritten digits, 8×8, part of scikit-learn", "shift"
+        about="1,797 handwritten digits, 8×8, part of scikit-learn",
+        open=digits.load,
+        epochs=30,
+        batch_size=32,
+        augment="shift",
     ),
     "mnist": DatasetSpec(
-        tfds.load_named("mnist"),
-        5,
-        128,
-        "70,000 handwritten digits, 28×28 (tfds:mnist)",
+        about="70,000 handwritten digits, 28×28 (tfds:mnist)",
+        open=tfds.load_named("mnist"),
         fingerprint=tfds.fingerprint_named("mnist"),
+        epochs=5,
+        batch_size=128,
     ),
     "cifar10": DatasetSpec(
-        tfds.load_named("cifar10"),
-        20,
-        128,
-        "60,000 colour photos, 32×32 (tfds:cifar10)",
-        "shift,flip",
+        about="60,000 color photos, 32×32 (tfds:cifar10)",
+        open=tfds.load_named("cifar10"),
         fingerprint=tfds.fingerprint_named("cifar10"),
+        epochs=20,
+        batch_size=128,
+        augment="shift,flip",
     ),
     "cats_vs_dogs": DatasetSpec(
-        tfds.load_named("cats_vs_dogs"),
-        20,
-        64,
-        "23,262 photos of any size (tfds:cats_vs_dogs)",
-        "flip",
+        about="23,262 photos of any size (tfds:cats_vs_dogs)",
+        open=tfds.load_named("cats_vs_dogs"),
         fingerprint=tfds.fingerprint_named("cats_vs_dogs"),
+        epochs=20,
+        batch_size=64,
+        augment="flip",
     ),
     "tfds": DatasetSpec(
-        tfds.load,
-        10,
-        128,
-        "tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification set",
+        about="tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification dataset",
+        open=tfds.load,
         fingerprint=tfds.fingerprint,
+        epochs=10,
+        batch_size=128,
     ),
     "folder": DatasetSpec(
-        folder.load,
-        10,
-        32,
-        "folder:PATH, a sub-folder a class; PATH may hold train/ and test/",
+        about="folder:PATH, a sub-folder for each class; PATH may contain train/ and test/",
+        open=folder.load,
         fingerprint=folder.fingerprint,
+        epochs=10,
+        batch_size=32,
     ),
     "synthetic": DatasetSpec(
-        synthetic.load,
-        3,
-        64,
-        "made-up images of the model's own shape; synthetic:COUNT for another number",
+        about="synthetic images of the model's input shape; synthetic:COUNT sets their number",
+        open=synthetic.load,
+        epochs=3,
+        batch_size=64,
     ),
 }
-_TAKES_ARGUMENT = {"tfds": "tfds:mnist", "folder": "folder:photos"}
+_ARGUMENT_EXAMPLES = {"tfds": "tfds:mnist", "folder": "folder:photos"}
 
 
 def spec(name: str) -> DatasetSpec:
-    """The row of `DATASETS` that `name` (``mnist``, ``folder:photos``) means; raises `InputError` for an unknown one."""
+    """The row of `DATASETS` for a dataset name.
+
+    Args:
+      name: a key of `DATASETS`, with an argument after a colon if it takes one, such as ``mnist``
+        or ``folder:photos``.
+
+    Raises:
+      InputError: the dataset is unknown, lacks its argument, or takes none.
+
+    >>> spec("synthetic:100").epochs
+    3
+    """
     kind, colon, argument = name.partition(":")
     require_known("dataset", kind, DATASETS)
-    if kind in _TAKES_ARGUMENT and not argument:
+    if kind in _ARGUMENT_EXAMPLES and not argument:
         raise InputError(
-            f"dataset {name!r} needs a name after the colon, as in {_TAKES_ARGUMENT[kind]}"
+            f"dataset {name!r} needs a name after the colon, as in {_ARGUMENT_EXAMPLES[kind]}"
         )
-    if colon and kind not in (*_TAKES_ARGUMENT, "synthetic"):
+    if colon and kind not in (*_ARGUMENT_EXAMPLES, "synthetic"):
         raise InputError(
-            f"dataset {name!r}: nothing may follow {kind!r}; did you mean {kind!r}, or 'tfds:{kind}:{argument}'?"
+            f"dataset {name!r}: {kind!r} takes no argument; "
+            f"did you mean {kind!r}, or 'tfds:{kind}:{argument}'?"
         )
     return DATASETS[kind]
 
@@ -126,13 +143,15 @@ def open_dataset(
     """Opens a dataset.
 
     Args:
-      name: a key of `DATASETS`, with an argument after a colon where it takes one.
-      shape: height, width, channels that the model wants; only ``synthetic`` makes use of it.
-      data_dir: where prepared TFDS data lies; ``TFDS_DATA_DIR`` or ``~/tensorflow_datasets`` if not given.
-      skip_bad_images: leave out unreadable files of a folder instead of refusing it.
+      name: a key of `DATASETS`, with an argument after a colon if it takes one.
+      shape: height, width and channels of the model's input; only ``synthetic`` uses it.
+      data_dir: the folder of prepared TFDS datasets; ``TFDS_DATA_DIR`` or
+        ``~/tensorflow_datasets`` if None.
+      skip_bad_images: leaves out the unreadable files of a folder instead of raising.
 
     Raises:
-      InputError: the dataset is unknown, not prepared, or not usable; says what to do.
+      InputError: the dataset is unknown, not prepared, or not usable; the message says how to
+        proceed.
 
     >>> len(open_dataset("digits", shape=(8, 8, 1)).test)
     360
@@ -141,9 +160,15 @@ def open_dataset(
 
 
 def fingerprint(name: str, *, data_dir: str | None = None) -> str:
-    """What tells one state of a dataset from another: another value, other data. Reads no images.
+    """A string that changes when the data of a dataset changes.
+
+    Does not read images.
+
+    Args:
+      name: see `open_dataset`.
+      data_dir: see `open_dataset`.
 
     Raises:
-      InputError: as `open_dataset`, as far as that shows without reading images.
+      InputError: as `open_dataset`, for the problems that show without reading images.
     """
     return spec(name).fingerprint(name.partition(":")[2], data_dir)

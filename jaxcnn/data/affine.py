@@ -1,4 +1,4 @@
-"""Images resampled at other places, bilinearly: the affine augmentation and the crop of any size and shape."""
+"""Bilinear resampling: the random affine transform, and the random crop of any area and shape."""
 
 from functools import partial
 from typing import NamedTuple
@@ -10,26 +10,27 @@ from jax.scipy.ndimage import map_coordinates
 
 Size = tuple[int, int]
 
-# S. Agrawal, Cats_versus_Dogs: ImageDataGenerator(rotation_range=40, width_shift_range=0.2, height_shift_range=0.2,
-# shear_range=0.2, zoom_range=0.2, fill_mode="nearest"). Keras takes the shear in degrees, so that this one hardly shows.
-ROTATION = 40.0  # degrees, each way
-SHIFT = 0.2  # of the side, each way
-SHEAR = 0.2  # degrees, each way
-ZOOM = 0.2  # around 1, each way
+# S. Agrawal, Cats_versus_Dogs: ImageDataGenerator(rotation_range=40, width_shift_range=0.2,
+# height_shift_range=0.2, shear_range=0.2, zoom_range=0.2, fill_mode="nearest"). Keras takes the
+# shear in degrees, so this one is hardly visible. Each range is symmetric.
+MAX_ROTATION = 40.0  # degrees
+MAX_SHIFT = 0.2  # fraction of the side
+MAX_SHEAR = 0.2  # degrees
+MAX_ZOOM = 0.2  # distance from 1
 
 # Szegedy et al. 2015, "Going deeper with convolutions", §6
-SMALLEST = 0.08  # of the area of the image
-LONGEST = 4 / 3  # width to height, and height to width
+MIN_AREA = 0.08  # fraction of the image's area
+MAX_ASPECT_RATIO = 4 / 3  # of width to height, and of height to width
 
 
-class Motion(NamedTuple):
-    """An affine map about the middle of an image, from the places of the result to those of the original.
+class AffineParams(NamedTuple):
+    """An affine transform about the center of an image, from output to input coordinates.
 
     Attributes:
-      rotation: radians; positive turns the picture clockwise.
-      shift: rows, columns; positive moves the picture up and to the left.
+      rotation: radians; positive values rotate the image clockwise.
+      shift: (rows, columns) in pixels; positive values move the image up and to the left.
       shear: radians.
-      zoom: of rows, of columns; above 1 the picture shrinks.
+      zoom: (rows, columns); values above 1 shrink the image.
     """
 
     rotation: Array | float = 0.0
@@ -38,8 +39,8 @@ class Motion(NamedTuple):
     zoom: tuple[Array | float, Array | float] = (1.0, 1.0)
 
 
-class Box(NamedTuple):
-    """A rectangle of an image, in pixels and parts of pixels: its upper left corner and its sides."""
+class CropBox(NamedTuple):
+    """A rectangle of an image: its upper left corner and its sides, in fractional pixels."""
 
     top: Array | float
     left: Array | float
@@ -47,95 +48,125 @@ class Box(NamedTuple):
     width: Array | float
 
 
-def sample(image: Array, rows: Array, columns: Array) -> Array:
-    """The image at places between its pixels, bilinearly; beyond its edge the nearest pixel.
+def interpolate(image: Array, rows: Array, columns: Array) -> Array:
+    """Bilinear interpolation at fractional pixel coordinates; the nearest pixel outside the image.
 
     Args:
       image: ``f32[H, W, C]``.
-      rows: ``f32[h, w]``, 0 in the middle of the first pixel.
-      columns: likewise.
+      rows: ``f32[h, w]``; 0 is the center of the first row of pixels.
+      columns: ``f32[h, w]``; 0 is the center of the first column of pixels.
 
     Returns:
       ``f32[h, w, C]``.
 
-    >>> sample(jnp.array([[[0.0], [4.0]]]), jnp.zeros((1, 3)), jnp.array([[0.25, 1.0, 9.0]])).ravel().tolist()
+    >>> image = jnp.array([[[0.0], [4.0]]])
+    >>> interpolate(image, jnp.zeros((1, 3)), jnp.array([[0.25, 1.0, 9.0]])).ravel().tolist()
     [1.0, 4.0, 4.0]
     """
     channel = partial(map_coordinates, coordinates=(rows, columns), order=1, mode="nearest")
     return jax.vmap(channel, in_axes=2, out_axes=2)(image)
 
 
-def moved(image: Array, motion: Motion) -> Array:
-    """The image after a `Motion`, ``f32[H, W, C]``, the nearest pixel filling what comes from outside.
+def apply_affine(image: Array, params: AffineParams) -> Array:
+    """Transforms an image, filling pixels from outside with the nearest pixel.
 
-    The matrices are those of Keras's ``apply_affine_transform``, in its order, rotation · shift · shear · zoom, and about
-    the same middle, ``side / 2 - 0.5``. They are written out, because an accelerator multiplies matrices in fewer bits than
-    a place in an image needs.
+    The matrices are those of Keras's ``apply_affine_transform``, in its order, rotation · shift ·
+    shear · zoom, and about the same center, ``side / 2 - 0.5``. They are written out, because an
+    accelerator multiplies matrices with fewer bits than pixel coordinates need.
+
+    Args:
+      image: ``f32[H, W, C]``.
+      params: the transform.
+
+    Returns:
+      ``f32[H, W, C]``.
     """
-    middle = [side / 2 - 0.5 for side in image.shape[:2]]
-    rows = jnp.arange(image.shape[0])[:, None] - middle[0]
-    columns = jnp.arange(image.shape[1])[None, :] - middle[1]
-    rows, columns = motion.zoom[0] * rows, motion.zoom[1] * columns
-    rows, columns = rows - jnp.sin(motion.shear) * columns, jnp.cos(motion.shear) * columns
-    rows, columns = rows + motion.shift[0], columns + motion.shift[1]
-    cos, sin = jnp.cos(motion.rotation), jnp.sin(motion.rotation)
-    return sample(
-        image, cos * rows - sin * columns + middle[0], sin * rows + cos * columns + middle[1]
+    center = [side / 2 - 0.5 for side in image.shape[:2]]
+    rows = jnp.arange(image.shape[0])[:, None] - center[0]
+    columns = jnp.arange(image.shape[1])[None, :] - center[1]
+    rows, columns = params.zoom[0] * rows, params.zoom[1] * columns
+    rows, columns = rows - jnp.sin(params.shear) * columns, jnp.cos(params.shear) * columns
+    rows, columns = rows + params.shift[0], columns + params.shift[1]
+    cos, sin = jnp.cos(params.rotation), jnp.sin(params.rotation)
+    return interpolate(
+        image, cos * rows - sin * columns + center[0], sin * rows + cos * columns + center[1]
     )
 
 
-def draw_motion(key: Array, size: Size) -> Motion:
-    """A random `Motion` of an image of `size`, every parameter uniform between its limits."""
-    rotation, down, right, shear, *zoom = jax.random.uniform(key, (6,), minval=-1.0, maxval=1.0)
-    return Motion(
-        rotation=jnp.deg2rad(ROTATION) * rotation,
-        shift=(SHIFT * size[0] * down, SHIFT * size[1] * right),
-        shear=jnp.deg2rad(SHEAR) * shear,
-        zoom=(1 + ZOOM * zoom[0], 1 + ZOOM * zoom[1]),
+def random_affine_params(key: Array, size: Size) -> AffineParams:
+    """Random parameters for an image of `size` (height, width), each uniform in its range."""
+    rotation, rows, columns, shear, *zoom = jax.random.uniform(key, (6,), minval=-1.0, maxval=1.0)
+    return AffineParams(
+        rotation=jnp.deg2rad(MAX_ROTATION) * rotation,
+        shift=(MAX_SHIFT * size[0] * rows, MAX_SHIFT * size[1] * columns),
+        shear=jnp.deg2rad(MAX_SHEAR) * shear,
+        zoom=(1 + MAX_ZOOM * zoom[0], 1 + MAX_ZOOM * zoom[1]),
     )
 
 
 def affine(image: Array, key: Array) -> Array:
-    """Turned by up to 40°, moved by up to a fifth of its side, sheared by up to 0.2°, zoomed by 0.8 … 1.2, ``f32[H, W, C]``.
+    """Random rotation (±40°), shift (± a fifth of the side), shear (±0.2°) and zoom (0.8 … 1.2).
 
-    Source: Keras's ``ImageDataGenerator`` with the settings of S. Agrawal's notebook Cats_versus_Dogs, its flip apart.
+    Source: Keras's ``ImageDataGenerator`` with the settings of S. Agrawal's notebook
+    Cats_versus_Dogs, without its flip.
+
+    Args:
+      image: ``f32[H, W, C]``.
+      key: random key.
+
+    Returns:
+      ``f32[H, W, C]``.
     """
-    return moved(image, draw_motion(key, image.shape[:2]))
+    return apply_affine(image, random_affine_params(key, image.shape[:2]))
 
 
-def cut_out(image: Array, box: Box, size: Size) -> Array:
-    """A rectangle of the image brought to a size, ``f32[height, width, C]``: bilinear, without antialiasing."""
+def crop_and_resize(image: Array, box: CropBox, size: Size) -> Array:
+    """Resizes a rectangle of an image, bilinearly and without antialiasing.
+
+    Args:
+      image: ``f32[H, W, C]``.
+      box: the rectangle.
+      size: height and width of the result.
+
+    Returns:
+      ``f32[height, width, C]``.
+    """
     rows = box.top + (jnp.arange(size[0]) + 0.5) * (box.height / size[0]) - 0.5
     columns = box.left + (jnp.arange(size[1]) + 0.5) * (box.width / size[1]) - 0.5
-    return sample(image, *jnp.meshgrid(rows, columns, indexing="ij"))
+    return interpolate(image, *jnp.meshgrid(rows, columns, indexing="ij"))
 
 
-def draw_box(key: Array, size: Size) -> Box:
-    """A random `Box` inside an image of `size`: 8 % … 100 % of its area, uniform; sides 3:4 … 4:3, uniform in the logarithm.
+def random_crop_box(key: Array, size: Size) -> CropBox:
+    """A random `CropBox` inside an image of `size` (height, width).
 
-    The ratio is drawn from those with which the area fits into the image, so that nothing is drawn twice; of an image longer
-    than 4:3 the largest box is less than the whole.
+    Its area is uniform in 8 % … 100 % of the image's area, its aspect ratio log-uniform in
+    3:4 … 4:3. The ratio is drawn from the range in which the area fits into the image, so no
+    rejection is needed; the largest box in an image longer than 4:3 is smaller than the image.
     """
-    area, ratio, down, right = jax.random.uniform(key, (4,))
-    shape = size[1] / size[0]
-    largest = min(1.0, LONGEST / shape, LONGEST * shape)
-    smallest = min(SMALLEST, largest)
-    area = smallest + (largest - smallest) * area
-    low, high = (
-        jnp.log(jnp.maximum(1 / LONGEST, area * shape)),
-        jnp.log(jnp.minimum(LONGEST, shape / area)),
-    )
+    area, ratio, top, left = jax.random.uniform(key, (4,))
+    image_ratio = size[1] / size[0]
+    max_area = min(1.0, MAX_ASPECT_RATIO / image_ratio, MAX_ASPECT_RATIO * image_ratio)
+    min_area = min(MIN_AREA, max_area)
+    area = min_area + (max_area - min_area) * area
+    low = jnp.log(jnp.maximum(1 / MAX_ASPECT_RATIO, area * image_ratio))
+    high = jnp.log(jnp.minimum(MAX_ASPECT_RATIO, image_ratio / area))
     ratio = jnp.exp(low + (high - low) * ratio)
-    height, width = (
-        jnp.sqrt(area * size[0] * size[1] / ratio),
-        jnp.sqrt(area * size[0] * size[1] * ratio),
-    )
-    return Box(down * (size[0] - height), right * (size[1] - width), height, width)
+    height = jnp.sqrt(area * size[0] * size[1] / ratio)
+    width = jnp.sqrt(area * size[0] * size[1] * ratio)
+    return CropBox(top * (size[0] - height), left * (size[1] - width), height, width)
 
 
 def resized_crop(image: Array, key: Array, size: Size) -> Array:
-    """A random part of the image, 8 % … 100 % of its area and 3:4 … 4:3 in shape, brought to a size: ``f32[height, width, C]``.
+    """Crops 8 % … 100 % of the image's area at an aspect ratio of 3:4 … 4:3, and resizes the crop.
 
     Source: Szegedy et al. 2015, "Going deeper with convolutions", §6.
+
+    Args:
+      image: ``f32[H, W, C]``.
+      key: random key.
+      size: height and width of the result.
+
+    Returns:
+      ``f32[height, width, C]``.
     """
-    return cut_out(image, draw_box(key, image.shape[:2]), size)
+    return crop_and_resize(image, random_crop_box(key, image.shape[:2]), size)

@@ -1,4 +1,4 @@
-"""A folder of pictures, a sub-folder a class."""
+"""Datasets in a folder of image files, with a sub-folder for each class."""
 
 import hashlib
 import os
@@ -13,12 +13,12 @@ from PIL import Image, ImageOps
 from jaxcnn.data.source import Dataset, Example, Shape, Split, hold_out
 from jaxcnn.errors import InputError
 
-_TEST_NAMES = ("test", "validation", "val")
+_TEST_FOLDERS = ("test", "validation", "val")  # in order of preference
 
 
 @dataclass(frozen=True)
 class FolderSplit:
-    """Files and their labels."""
+    """Image files and their labels; decodes the files on each read."""
 
     files: tuple[str, ...]
     labels: tuple[int, ...]
@@ -31,163 +31,182 @@ class FolderSplit:
 
 
 def read_rgb(file: str | os.PathLike) -> np.ndarray:
-    """A picture of any mode and format that Pillow reads as ``u8[h, w, 3]``, upright, transparency over white.
+    """Reads an image of any mode and format that Pillow supports.
+
+    Applies the EXIF orientation, and composites transparent images over white.
+
+    Returns:
+      ``u8[h, w, 3]``.
 
     Raises:
       OSError, ValueError, SyntaxError: what Pillow raises for a file that it cannot read.
     """
-    with Image.open(file) as opened:
-        picture = ImageOps.exif_transpose(opened)
-        if (
-            picture.mode.startswith("I") or picture.mode == "F"
-        ):  # wider than a byte: convert would clip, not scale
-            return np.repeat(
-                _to_bytes(np.asarray(picture, np.float64), picture.mode)[..., None], 3, axis=2
-            )
-        if picture.has_transparency_data:
-            picture = picture.convert("RGBA")
-            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-        return np.asarray(picture.convert("RGB"))
+    with Image.open(file) as stored:
+        image = ImageOps.exif_transpose(stored)
+        # Wider than a byte: Pillow's convert would clip these modes instead of scaling them.
+        if image.mode.startswith("I") or image.mode == "F":
+            gray = _to_bytes(np.asarray(image, np.float64), image.mode)
+            return np.repeat(gray[..., None], 3, axis=2)
+        if image.has_transparency_data:
+            image = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+        return np.asarray(image.convert("RGB"))
 
 
 def _to_bytes(values: np.ndarray, mode: str) -> np.ndarray:
-    """16-bit and integer pictures reach from 0 to 65535, floating-point ones from 0 to 1 or, with larger values, to 255."""
-    top = 65535.0 if mode.startswith("I") else 1.0 if values.max() <= 1 else 255.0
-    return np.rint(np.clip(values / top, 0, 1) * 255).astype(np.uint8)
+    """Scales 16-bit and integer images from 0 … 65535 to bytes, floating-point ones from 0 … 1.
+
+    A floating-point image with a value above 1 is taken as 0 … 255.
+    """
+    scale = 65535.0 if mode.startswith("I") else 1.0 if values.max() <= 1 else 255.0
+    return np.rint(np.clip(values / scale, 0, 1) * 255).astype(np.uint8)
 
 
 def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
-    """Pictures in ``PATH/CLASS/…``, or in ``PATH/train/CLASS/…`` and ``PATH/test/CLASS/…``.
+    """Opens the images in ``PATH/CLASS/…``, or in ``PATH/train/CLASS/…`` and ``PATH/test/CLASS/…``.
 
-    ``validation`` or ``val`` stands in for a missing ``test``. Without any of them a fifth of the pictures, always the
-    same, is the test set. Every file is read once here, so that a bad one is known before training.
+    ``validation`` or ``val`` replaces a missing ``test``. Without a test folder, a fixed random
+    fifth of the images is the test set. Each file is decoded once here, so that an unreadable one
+    is reported before training.
+
+    Args:
+      argument: ``PATH``.
+      shape: not used; images keep their size.
+      data_dir: not used.
+      skip_bad: leaves out unreadable files instead of raising.
 
     Raises:
-      InputError: no such folder, no pictures, fewer than two classes, a class without pictures, or unreadable files.
+      InputError: no such folder, no images, fewer than two classes, a class without images, or
+        unreadable files.
     """
-    found = _parts(argument)
-    parts, unused = found[:2], found[2:]
-    classes = _classes(parts[0])
+    train_folder, *test_folders = _split_folders(argument)
+    classes = _class_names(train_folder)
     splits, notes = [], []
-    for part in parts:
-        if _classes(part) != classes:
+    for folder in (train_folder, *test_folders[:1]):
+        if _class_names(folder) != classes:
             raise InputError(
-                f"dataset 'folder:{argument}': {part} has the classes {_classes(part)}, the training folder {classes}"
+                f"dataset 'folder:{argument}': {folder} has the classes {_class_names(folder)}, "
+                f"but the training folder has {classes}"
             )
-        split, skipped = _read_part(part, classes, skip_bad)
+        split, skipped = _open_split(folder, classes, skip_bad)
         splits.append(split)
-        notes += [f"{len(skipped)} unreadable file(s) left out of {part}"] if skipped else []
-    notes += [
-        f"the folder {folder.name!r} is not used; validation images are held out of the training folder"
-        for folder in unused
-    ]
-    if len(parts) == 2 and parts[1].name.lower() != "test":
-        notes.append(f"the folder {parts[1].name!r} serves as test set")
-    train, test = splits if len(parts) == 2 else hold_out(splits[0], 0.2)
+        if skipped:
+            notes.append(f"{skipped} unreadable file(s) left out of {folder}")
+    notes += _folder_notes(test_folders)
+    train, test = splits if test_folders else hold_out(splits[0], 0.2)
     return Dataset(f"folder:{argument}", classes, 3, train, test, tuple(notes))
 
 
+def _folder_notes(test_folders: list[Path]) -> list[str]:
+    """Remarks on folders that are not used, or not used by their name."""
+    notes = [
+        f"the folder {folder.name!r} is not used; "
+        "validation images are held out of the training folder"
+        for folder in test_folders[1:]
+    ]
+    if test_folders and test_folders[0].name.lower() != "test":
+        notes.append(f"the folder {test_folders[0].name!r} serves as the test set")
+    return notes
+
+
 def fingerprint(argument: str, data_dir: str | None) -> str:
-    """Tells folders apart by the names and sizes of their pictures."""
+    """A hash of the relative paths and the sizes of all images."""
     root = Path(argument).expanduser()
     listing = [
         f"{file.relative_to(root)} {file.stat().st_size}"
-        for part in _parts(argument)
-        for file in _pictures(part)
+        for folder in _split_folders(argument)
+        for file in _image_files(folder)
     ]
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
 
 
-def _parts(argument: str) -> list[Path]:
-    """The training folder and those that could be the test folder, the likeliest first."""
+def _split_folders(argument: str) -> list[Path]:
+    """The training folder, then the candidates for the test folder, in order of preference."""
     root = Path(argument).expanduser()
     if not root.is_dir():
         raise InputError(f"dataset 'folder:{argument}': {root} is not a folder")
-    folders = {
-        path.name.lower(): path
-        for path in root.iterdir()
-        if path.is_dir() and not path.name.startswith(".")
-    }
-    if "train" not in folders or folders.keys() - {
-        "train",
-        *_TEST_NAMES,
-    }:  # among others, train is a class
+    folders = {path.name.lower(): path for path in _visible_folders(root)}
+    # Beside folders of other names, a folder named train is a class.
+    if "train" not in folders or folders.keys() - {"train", *_TEST_FOLDERS}:
         return [root]
-    return [folders[name] for name in ("train", *_TEST_NAMES) if name in folders]
+    return [folders[name] for name in ("train", *_TEST_FOLDERS) if name in folders]
 
 
-def _pictures(folder: Path) -> list[Path]:
-    """Files that Pillow reads, by their ending; hidden ones and those in hidden folders are nobody's pictures."""
+def _visible_folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The files with an extension that Pillow can read, except in hidden files and folders."""
     Image.init()
-    endings = {
-        ending for ending, name in Image.registered_extensions().items() if name in Image.OPEN
+    extensions = {
+        extension
+        for extension, file_format in Image.registered_extensions().items()
+        if file_format in Image.OPEN
     }
-    found = (
-        path for path in folder.rglob("*") if path.suffix.lower() in endings and path.is_file()
+    files = (
+        path for path in folder.rglob("*") if path.suffix.lower() in extensions and path.is_file()
     )
     return sorted(
         path
-        for path in found
+        for path in files
         if not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 
 
-def _classes(folder: Path) -> tuple[str, ...]:
-    classes = tuple(
-        sorted(
-            path.name
-            for path in folder.iterdir()
-            if path.is_dir() and not path.name.startswith(".")
-        )
-    )
+def _class_names(folder: Path) -> tuple[str, ...]:
+    classes = tuple(sorted(path.name for path in _visible_folders(folder)))
     if len(classes) < 2:
-        found = f"one class ({classes[0]})" if classes else "no sub-folders"
+        number = f"only one class ({classes[0]})" if classes else "no sub-folders"
         raise InputError(
-            f"{folder} has {found}; training needs a sub-folder of pictures for each of two or more classes"
+            f"{folder} has {number}; "
+            "training needs a sub-folder of images for each of two or more classes"
         )
     return classes
 
 
-def _read_part(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple[Split, list[str]]:
-    files, labels = [], []
-    for label, name in enumerate(classes):
-        found = [str(path) for path in _pictures(folder / name)]
-        files += found
-        labels += [label] * len(found)
-    bad = _unreadable(files)
-    if bad and not skip_bad:
-        named = "; ".join(f"{file} ({reason})" for file, reason in list(bad.items())[:3])
-        raise InputError(
-            f"{len(bad)} of {len(files)} files in {folder} cannot be read: {named}{' …' if len(bad) > 3 else ''}. Mend or remove them, or go on without them: --skip-bad-images"
-        )
-    kept = [(file, label) for file, label in zip(files, labels, strict=True) if file not in bad]
-    empty = [
-        name
+def _open_split(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple[Split, int]:
+    """The readable images of a folder, and the number of unreadable files that were left out."""
+    examples = [
+        (str(file), label)
         for label, name in enumerate(classes)
-        if label not in {kept_label for _, kept_label in kept}
+        for file in _image_files(folder / name)
     ]
+    problems = _decoding_problems([file for file, _ in examples])
+    if problems and not skip_bad:
+        raise InputError(_unreadable_message(folder, problems, len(examples)))
+    readable = [(file, label) for file, label in examples if file not in problems]
+    labels = tuple(label for _, label in readable)
+    nonempty = set(labels)
+    empty = [name for label, name in enumerate(classes) if label not in nonempty]
     if empty:
         raise InputError(
-            f"{folder} has no readable picture in: {', '.join(empty)} (formats: those that Pillow reads, by file ending)"
+            f"{folder} has no readable image in: {', '.join(empty)} "
+            "(any format that Pillow reads, recognized by the file extension)"
         )
-    return FolderSplit(tuple(file for file, _ in kept), tuple(label for _, label in kept)), sorted(
-        bad
+    return FolderSplit(tuple(file for file, _ in readable), labels), len(problems)
+
+
+def _unreadable_message(folder: Path, problems: dict[str, str], total: int) -> str:
+    examples = "; ".join(f"{file} ({reason})" for file, reason in list(problems.items())[:3])
+    more = " …" if len(problems) > 3 else ""
+    return (
+        f"{len(problems)} of {total} files in {folder} cannot be read: {examples}{more}. "
+        "Repair or remove them, or continue without them: --skip-bad-images"
     )
 
 
-def _unreadable(files: Sequence[str]) -> dict[str, str]:
-    """The files that cannot be decoded to the end, and why."""
+def _decoding_problems(files: Sequence[str]) -> dict[str, str]:
+    """The files that cannot be decoded completely, each with the reason."""
 
     def problem(file: str) -> str | None:
         try:
             read_rgb(file)
-        except Exception as error:  # Pillow's plugins raise whatever they meet: OSError, ValueError, SyntaxError, …
-            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+        except Exception as error:  # Pillow's plugins raise OSError, ValueError, SyntaxError, …
+            message = str(error).splitlines()[0] if str(error) else "no message"
+            return f"{type(error).__name__}: {message}"
         return None
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return {
-            file: reason
-            for file, reason in zip(files, pool.map(problem, files), strict=True)
-            if reason
-        }
+        reasons = pool.map(problem, files)
+        return {file: reason for file, reason in zip(files, reasons, strict=True) if reason}

@@ -1,4 +1,8 @@
-"""The resident pipeline: the whole set lies on the device as bytes, and the compiled step picks its own batch."""
+"""The resident pipeline: the device holds the dataset as bytes, the compiled step gathers batches.
+
+`ResidentFeed` takes a `sharding` from the strategy: an object whose ``shard(rows)`` maps row
+indices of the global batch, ``i32[N]``, to those that this program works on.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +17,14 @@ Data = dict[str, Array]
 
 @dataclass(frozen=True)
 class ResidentFeed:
-    """Batches of a set that is on the device: ``data["image"]: u8[N, H, W, C]``, ``data["label"]: i32[N]``.
+    """Gathers batches from a dataset on the device, in a new order each epoch.
+
+    The dataset is a dict: ``data["image"]: u8[N, H, W, C]`` and ``data["label"]: i32[N]``.
 
     Attributes:
-      count: examples in the training set.
+      count: number of examples in the training set.
       batch_size: rows of the global batch.
-      seed: of the order.
+      seed: seed of the order.
     """
 
     count: int
@@ -27,29 +33,50 @@ class ResidentFeed:
 
     @property
     def capacity(self) -> int:
-        """Training steps in an epoch; what is left after the last whole batch waits for another epoch's order."""
+        """Train steps in an epoch; an epoch skips the examples after its last whole batch."""
         return self.count // self.batch_size
 
     def order(self, data: Data, step: Array) -> Array:
-        """``i[count]``: the order of the epoch that a step falls into."""
+        """``i[count]``: the order of the epoch that `step` belongs to."""
         return epoch_order(self.count, self.seed, step // self.capacity, jnp)
 
     def batch(self, data: Data, order: Array, step: Array, sharding: Any) -> Data:
-        """The training batch of a step, as far as this program works on it."""
-        first = step % self.capacity * self.batch_size
-        rows = order[sharding.shard(first + jnp.arange(self.batch_size))]
+        """The training batch of a step.
+
+        Args:
+          data: the dataset on the device.
+          order: from `order`, for this step's epoch.
+          step: ``i32[]``.
+          sharding: selects the rows of the batch that this program works on.
+
+        Returns:
+          ``image: u8[batch, H, W, C]`` and ``label: i32[batch]``.
+        """
+        start = step % self.capacity * self.batch_size
+        rows = order[sharding.shard(start + jnp.arange(self.batch_size))]
         return {"image": data["image"][rows], "label": data["label"][rows]}
 
     def evaluation_batches(self, count: Array) -> Array:
-        """Batches in an evaluation of `count` examples, the last one filled up with masked rows."""
+        """The number of batches for `count` examples; the last one may be padded."""
         return -(-count // self.batch_size)
 
     def evaluation_batch(self, data: Data, index: Array, count: Array, sharding: Any) -> Data:
-        """One of them: rows from `count` on repeat the last example and are masked."""
+        """The evaluation batch at `index`, padded with masked copies of the last example.
+
+        Args:
+          data: the dataset on the device.
+          index: ``i32[]``, below `evaluation_batches`.
+          count: ``i32[]``, the number of examples to evaluate.
+          sharding: selects the rows of the batch that this program works on.
+
+        Returns:
+          ``image: u8[batch, H, W, C]``, ``label: i32[batch]``, and ``mask: f32[batch]``, 0 for
+          padding.
+        """
         rows = sharding.shard(index * self.batch_size + jnp.arange(self.batch_size))
-        inside = jnp.minimum(rows, count - 1)
+        clipped = jnp.minimum(rows, count - 1)
         return {
-            "image": data["image"][inside],
-            "label": data["label"][inside],
+            "image": data["image"][clipped],
+            "label": data["label"][clipped],
             "mask": (rows < count).astype(jnp.float32),
         }

@@ -1,4 +1,4 @@
-"""What a dataset is: named classes and splits of labelled images, read some rows at a time."""
+"""Datasets: named classes and splits of labeled images that are read a few rows at a time."""
 
 import math
 import os
@@ -13,13 +13,22 @@ from PIL import Image
 Shape = tuple[int, int, int]
 Example = tuple[np.ndarray, int]
 
+_MAX_PADDING = 4  # pixels; LeCun et al. 1998 center the 28×28 digit in a 32×32 field
+_ROWS_PER_READ = 256
+# Bytes. The decoding of smaller images spends more time in Python than in Pillow, and threads
+# would only block each other.
+_MIN_THREADED_SIZE = 2**14
+_STATISTICS_EXAMPLES = 2048
+
 
 class Split(Protocol):
-    """Labelled images by row: pairs of ``u8[h, w, c]``, the sizes free, and a label. Must survive pickling."""
+    """Labeled images, read by row. Implementations must be picklable."""
 
     def __len__(self) -> int: ...
 
-    def read(self, rows: Sequence[int]) -> list[Example]: ...
+    def read(self, rows: Sequence[int]) -> list[Example]:
+        """The image, ``u8[h, w, c]`` of any size, and the label of each row."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,12 @@ class Dataset:
     """A dataset.
 
     Attributes:
-      name: as asked for.
+      name: the name that it was opened by.
       classes: names of the classes, by label.
-      channels: 1 (grey) or 3 (RGB).
-      train: what to learn from.
-      test: what to be judged by, once.
-      notes: what the user should know of how it was read.
+      channels: 1 (gray) or 3 (RGB).
+      train: the training set.
+      test: the test set, for one final evaluation.
+      notes: remarks for the user about how the dataset was read.
     """
 
     name: str
@@ -44,7 +53,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Arrays:
+class ArraySplit:
     """A split in memory: ``images: u8[N, h, w, c]``, ``labels: i32[N]``."""
 
     images: np.ndarray
@@ -59,7 +68,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Subset:
-    """Some rows of a split, in the order given."""
+    """The rows ``rows: i[N]`` of another split, in that order."""
 
     split: Split
     rows: np.ndarray
@@ -72,8 +81,8 @@ class Subset:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A split whose images all have one shape."""
+class FittedSplit:
+    """Another split, each image fitted to ``shape`` by `fit_image`."""
 
     split: Split
     shape: Shape
@@ -82,98 +91,102 @@ class Fitted:
         return len(self.split)
 
     def read(self, rows: Sequence[int]) -> list[Example]:
-        return [(fit(image, self.shape), label) for image, label in self.split.read(rows)]
-
-
-def fitted(split: Split, shape: Shape) -> Fitted:
-    """The split with every image brought to ``shape`` by `fit`."""
-    return Fitted(split, shape)
+        return [(fit_image(image, self.shape), label) for image, label in self.split.read(rows)]
 
 
 def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
-    """Divides a split in two, at random but always alike.
+    """Divides a split in two, at random but always the same way.
 
     Args:
-      split: of N examples.
-      fraction: of them that goes to the second part, rounded up, at least one example left to the first.
-    """
-    rows = np.random.default_rng(0).permutation(len(split))
-    second = min(math.ceil(fraction * len(split)), len(split) - 1)
-    return Subset(split, np.sort(rows[second:])), Subset(split, np.sort(rows[:second]))
-
-
-_PADDED = 4  # pixels: LeCun et al. 1998 set the 28×28 digit in the middle of a 32×32 field
-
-
-def fit(image: np.ndarray, shape: Shape) -> np.ndarray:
-    """Brings an image to a shape: at most four pixels missing are padded with zeros, any other size is resampled.
-
-    Args:
-      image: ``u8[h, w, c]``, c 1 or 3.
-      shape: height, width, channels wanted. Grey becomes RGB by repetition, RGB grey by luma (ITU-R 601).
+      split: the split to divide.
+      fraction: fraction of the examples in the second part, rounded up; at least one example
+        stays in the first part.
 
     Returns:
-      ``u8[height, width, channels]``, bilinear with antialiasing where it was resampled.
+      Both parts, each in the original order.
 
-    >>> fit(np.full((2, 2, 1), 9, np.uint8), (4, 4, 1))[:, :, 0].tolist()
+    >>> first, second = hold_out(ArraySplit(np.zeros((5, 1, 1, 1), np.uint8), np.arange(5)), 0.2)
+    >>> len(first), len(second)
+    (4, 1)
+    """
+    rows = np.random.default_rng(0).permutation(len(split))
+    count = min(math.ceil(fraction * len(split)), len(split) - 1)
+    return Subset(split, np.sort(rows[count:])), Subset(split, np.sort(rows[:count]))
+
+
+def fit_image(image: np.ndarray, shape: Shape) -> np.ndarray:
+    """Brings an image to a shape: zero-pads up to four pixels, resamples any other size.
+
+    Args:
+      image: ``u8[h, w, c]`` with 1 or 3 channels.
+      shape: height, width and channels of the result. Gray becomes RGB by repetition, RGB becomes
+        gray by luma (ITU-R 601).
+
+    Returns:
+      ``u8[height, width, channels]``; resampling is bilinear with antialiasing.
+
+    >>> fit_image(np.full((2, 2, 1), 9, np.uint8), (4, 4, 1))[:, :, 0].tolist()
     [[0, 0, 0, 0], [0, 9, 9, 0], [0, 9, 9, 0], [0, 0, 0, 0]]
     """
     height, width, channels = shape
     if image.shape == shape:
         return image
     if image.shape[2] != channels:
-        image = _pixels(_picture(image).convert("L" if channels == 1 else "RGB"))
-    missing = height - image.shape[0], width - image.shape[1]
-    if all(0 <= pixels <= _PADDED for pixels in missing):
-        return np.pad(image, [*((pixels // 2, pixels - pixels // 2) for pixels in missing), (0, 0)])
-    return _pixels(_picture(image).resize((width, height), Image.Resampling.BILINEAR))
+        image = _from_pillow(_to_pillow(image).convert("L" if channels == 1 else "RGB"))
+    padding = height - image.shape[0], width - image.shape[1]
+    if all(0 <= pixels <= _MAX_PADDING for pixels in padding):
+        return np.pad(image, [*((pixels // 2, pixels - pixels // 2) for pixels in padding), (0, 0)])
+    return _from_pillow(_to_pillow(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def _picture(image: np.ndarray) -> Image.Image:
+def _to_pillow(image: np.ndarray) -> Image.Image:
     return Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
 
 
-def _pixels(picture: Image.Image) -> np.ndarray:
-    pixels = np.asarray(picture)
+def _from_pillow(image: Image.Image) -> np.ndarray:
+    pixels = np.asarray(image)
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
-_ROWS_AT_ONCE = 256
-_LARGE = (
-    2**14
-)  # bytes; below, decoding is Python's work more than Pillow's, and threads stand in each other's way
+def as_arrays(split: Split, shape: Shape) -> ArraySplit:
+    """Reads a whole split into memory, large images in several threads.
 
-
-def as_arrays(split: Split, shape: Shape) -> Arrays:
-    """Reads a whole split into memory, large images in threads.
+    Args:
+      split: the split to read.
+      shape: height, width and channels that each image is fitted to, see `fit_image`.
 
     Returns:
-      ``images: u8[N, height, width, channels]``, each fitted to ``shape``, and ``labels: i32[N]``.
+      ``images: u8[N, height, width, channels]`` and ``labels: i32[N]``.
     """
     images = np.empty((len(split), *shape), np.uint8)
     labels = np.empty(len(split), np.int32)
 
-    def fill(first: int) -> None:
-        rows = range(first, min(first + _ROWS_AT_ONCE, len(split)))
+    def read_from(start: int) -> None:
+        rows = range(start, min(start + _ROWS_PER_READ, len(split)))
         for row, (image, label) in zip(rows, split.read(rows), strict=True):
-            images[row], labels[row] = fit(image, shape), label
+            images[row], labels[row] = fit_image(image, shape), label
 
-    large = split.read([0])[0][0].size >= _LARGE
-    with ThreadPoolExecutor(os.cpu_count() if large else 1) as pool:
-        list(pool.map(fill, range(0, len(split), _ROWS_AT_ONCE)))
-    return Arrays(images, labels)
-
-
-_SAMPLE = 2048
+    threaded = split.read([0])[0][0].size >= _MIN_THREADED_SIZE
+    with ThreadPoolExecutor(os.cpu_count() if threaded else 1) as pool:
+        list(pool.map(read_from, range(0, len(split), _ROWS_PER_READ)))
+    return ArraySplit(images, labels)
 
 
 def channel_statistics(split: Split, shape: Shape) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, pixels as 0 … 1, from at most 2,048 examples spread over the split.
+    """Mean and standard deviation of each channel, of pixels in 0 … 1.
 
-    The examples are always the same, so both pipelines and every run normalise alike. A constant channel has a
-    standard deviation of 1.
+    They are computed from at most 2,048 examples spread evenly over the split. These are always the
+    same examples, so both pipelines and every run normalize identically.
+
+    Args:
+      split: the split to read.
+      shape: height, width and channels that each image is fitted to, see `fit_image`.
+
+    Returns:
+      The means and the standard deviations; that of a constant channel is 1.
     """
-    rows = np.linspace(0, len(split) - 1, min(_SAMPLE, len(split))).astype(int)
+    count = min(_STATISTICS_EXAMPLES, len(split))
+    rows = np.linspace(0, len(split) - 1, count).astype(int)
     pixels = as_arrays(Subset(split, rows), shape).images.reshape(-1, shape[2]) / 255
     std = pixels.std(axis=0)
     return tuple(pixels.mean(axis=0).tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

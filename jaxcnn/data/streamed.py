@@ -1,6 +1,6 @@
 """The streamed pipeline: worker processes read and fit images while the device computes.
 
-Its batches are those of the resident pipeline, byte for byte.
+Its batches equal those of the resident pipeline, byte for byte.
 """
 
 import functools
@@ -20,12 +20,22 @@ from jaxcnn.data.source import Split
 
 HostBatch = dict[str, np.ndarray]
 
-_QUIET = "ignore:resource_tracker:UserWarning"  # of Python's own process that clears away what an interrupted worker left in shared memory
+# Python's resource tracker is a process of its own. It cleans up the shared memory of workers that
+# were interrupted, and would warn about it.
+_NO_TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
 
 
 @dataclass(frozen=True)
 class TrainBatches:
-    """``batches[i]`` is the batch of train step i; the split's images all have one shape."""
+    """Training batches by index: ``batches[i]`` is the batch of train step i.
+
+    A batch has ``image: u8[batch_size, h, w, c]`` and ``label: i32[batch_size]``.
+
+    Attributes:
+      split: the training set; all its images have one shape.
+      batch_size: rows of the global batch.
+      seed: seed of the order.
+    """
 
     split: Split
     batch_size: int
@@ -33,19 +43,26 @@ class TrainBatches:
 
     @property
     def per_epoch(self) -> int:
+        """The number of whole batches in an epoch."""
         return len(self.split) // self.batch_size
 
     def __getitem__(self, step: int) -> HostBatch:
-        epoch, place = divmod(step, self.per_epoch)
-        rows = _order(len(self.split), self.seed, epoch)[place * self.batch_size :][
-            : self.batch_size
-        ]
-        return _read(self.split, rows)
+        epoch, index = divmod(step, self.per_epoch)
+        order = _cached_epoch_order(len(self.split), self.seed, epoch)
+        return _read_batch(self.split, order[index * self.batch_size :][: self.batch_size])
 
 
 @dataclass(frozen=True)
 class EvaluationBatches:
-    """``batches[i]`` is the evaluation batch i of ``len(batches)``; the last is filled up with masked rows."""
+    """Evaluation batches by index: each example once, the last batch padded with masked rows.
+
+    A batch has ``image: u8[batch_size, h, w, c]``, ``label: i32[batch_size]`` and
+    ``mask: f32[batch_size]``, 0 for padding.
+
+    Attributes:
+      split: the examples; all images have one shape.
+      batch_size: rows of the global batch.
+    """
 
     split: Split
     batch_size: int
@@ -55,57 +72,60 @@ class EvaluationBatches:
 
     def __getitem__(self, index: int) -> HostBatch:
         rows = index * self.batch_size + np.arange(self.batch_size)
-        batch = _read(self.split, np.minimum(rows, len(self.split) - 1))
+        batch = _read_batch(self.split, np.minimum(rows, len(self.split) - 1))
         return batch | {"mask": (rows < len(self.split)).astype(np.float32)}
 
 
 def stream(
     batches: TrainBatches | EvaluationBatches, start: int, stop: int, workers: int
 ) -> Iterator[HostBatch]:
-    """The batches from `start` to before `stop`, in order.
+    """Reads the batches ``start … stop - 1`` ahead and yields them in order.
 
     Args:
-      batches: what to read.
-      start: first index; a resumed run starts at its step.
+      batches: the batches to read.
+      start: first index; the step from which a resumed run continues.
       stop: one past the last index.
-      workers: processes that read ahead; 0 reads ahead in threads of this process.
+      workers: number of processes that read ahead; 0 uses threads of this process instead.
     """
     import grain
     from absl import flags
 
     dataset = grain.MapDataset.range(start, stop).map(batches.__getitem__)
-    reading = dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4))
+    prefetched = dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=4))
     if workers:
         if not flags.FLAGS.is_parsed():
             flags.FLAGS.mark_as_parsed()  # grain reads absl flags, which this program does not use
-        if _QUIET not in sys.warnoptions:
-            sys.warnoptions.append(_QUIET)  # that process is started with them
+        if _NO_TRACKER_WARNING not in sys.warnoptions:
+            sys.warnoptions.append(_NO_TRACKER_WARNING)  # the tracker process inherits them
         options = grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=2)
-        reading = reading.mp_prefetch(options, worker_init_fn=_end_with_parent)
-    for batch in reading:
-        yield {
-            name: np.array(value) for name, value in batch.items()
-        }  # out of the workers' shared memory
+        prefetched = prefetched.mp_prefetch(options, worker_init_fn=_initialize_worker)
+    for batch in prefetched:
+        # Copies, because the originals lie in shared memory of the workers.
+        yield {name: np.array(value) for name, value in batch.items()}
 
 
-def _end_with_parent(worker: int, workers: int) -> None:
-    """Ctrl-C is the parent's affair, and a worker whose parent was killed would wait for it for ever."""
+def _initialize_worker(worker: int, workers: int) -> None:
+    """Ignores Ctrl-C, which the parent handles, and exits with the parent even if that was killed.
+
+    Without the second, a worker would wait for a killed parent forever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.getLogger("absl").setLevel(logging.ERROR)  # TFDS would recommend OpenCV once a worker
+    # TFDS would recommend OpenCV once per worker.
+    logging.getLogger("absl").setLevel(logging.ERROR)
 
-    def wait() -> None:
+    def exit_with_parent() -> None:
         multiprocessing.parent_process().join()
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
 @functools.lru_cache(maxsize=2)
-def _order(count: int, seed: int, epoch: int) -> np.ndarray:
+def _cached_epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     return epoch_order(count, seed, epoch)
 
 
-def _read(split: Split, rows: np.ndarray) -> HostBatch:
+def _read_batch(split: Split, rows: np.ndarray) -> HostBatch:
     examples = split.read(rows.tolist())
     return {
         "image": np.stack([image for image, _ in examples]),

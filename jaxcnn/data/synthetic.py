@@ -1,34 +1,42 @@
-"""Made-up images that can be learned: for measuring any model at any size with no data at hand."""
+"""Synthetic images that a network can learn: runs of any model at any size, without a dataset."""
 
 import re
 
 import numpy as np
 
-from jaxcnn.data.source import Arrays, Dataset, Shape, hold_out
+from jaxcnn.data.source import ArraySplit, Dataset, Shape, hold_out
 from jaxcnn.errors import InputError
 
 CLASSES = 10
-COUNT = 2560
+DEFAULT_COUNT = 2560
 
 
 def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
-    """Ten fixed random pictures, one a class, each example its class's picture under noise of twice its amplitude.
+    """Generates a dataset of ten classes.
+
+    Each class has a fixed random image; an example is its class's image plus noise of twice the
+    amplitude. A fifth of the examples is the test set.
 
     Args:
-      argument: how many examples, `COUNT` if empty; a fifth of them is the test set.
-      shape: height, width, channels.
+      argument: number of examples; `DEFAULT_COUNT` if empty.
+      shape: height, width and channels of the images.
+      data_dir: not used.
+      skip_bad: not used.
+
+    Raises:
+      InputError: `argument` is not a number, or below 20.
     """
     if argument and (not re.fullmatch(r"[0-9]{1,9}", argument) or int(argument) < 2 * CLASSES):
         raise InputError(
-            f"dataset 'synthetic:{argument}': after the colon comes a number of examples, {2 * CLASSES} or more"
+            f"dataset 'synthetic:{argument}': the number of examples after the colon must be "
+            f"{2 * CLASSES} or more, with at most nine digits"
         )
-    count = int(argument or COUNT)
+    count = int(argument or DEFAULT_COUNT)
     rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 86, (CLASSES, *shape), np.uint8)
+    class_images = rng.integers(0, 86, (CLASSES, *shape), np.uint8)
     labels = rng.integers(0, CLASSES, count, np.int32)
     images = rng.integers(0, 170, (count, *shape), np.uint8)
-    images += pictures[labels]
-    train, test = hold_out(Arrays(images, labels), 0.2)
-    return Dataset(
-        "synthetic", tuple(str(label) for label in range(CLASSES)), shape[2], train, test
-    )
+    images += class_images[labels]
+    train, test = hold_out(ArraySplit(images, labels), 0.2)
+    names = tuple(str(label) for label in range(CLASSES))
+    return Dataset("synthetic", names, shape[2], train, test)

@@ -1,4 +1,4 @@
-"""Object detection as YOLOv2 does it: raw predictions to boxes, the loss, made-up pictures, drawing."""
+"""YOLOv2 object detection: decoding predictions, the loss, synthetic images, drawing."""
 
 from jaxcnn.detection.boxes import (
     VOC_ANCHORS,
@@ -10,7 +10,7 @@ from jaxcnn.detection.boxes import (
 )
 from jaxcnn.detection.drawing import draw
 from jaxcnn.detection.loss import region_objective
-from jaxcnn.detection.pictures import SHAPES, synthetic_pictures
+from jaxcnn.detection.synthetic import SHAPES, synthetic_scenes
 
 __all__ = [
     "SHAPES",
@@ -22,5 +22,5 @@ __all__ = [
     "iou",
     "non_maximum_suppression",
     "region_objective",
-    "synthetic_pictures",
+    "synthetic_scenes",
 ]

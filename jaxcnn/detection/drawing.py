@@ -1,4 +1,4 @@
-"""Detections drawn into their picture."""
+"""Draws detections into an image."""
 
 import math
 from collections.abc import Sequence
@@ -9,70 +9,85 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 from jaxcnn.detection.boxes import Detections
 from jaxcnn.errors import InputError
 
-# Fractions of the picture's height, as in Darknet, but never too thin or small to see.
-LINE, THINNEST = 0.006, 1
-TEXT, SMALLEST = 0.03, 12
-UNREADABLE = 6
+# Fractions of the image's height, as in Darknet, with lower limits in pixels.
+LINE_WIDTH, MIN_LINE_WIDTH = 0.006, 1
+TEXT_SIZE, MIN_TEXT_SIZE = 0.03, 12
+MIN_LEGIBLE_SIZE = 6  # pixels; smaller text is left out
+
+Color = tuple[int, int, int]
+Frame = tuple[int, int, int, int]
 
 
-def draw(picture: np.ndarray, detections: Detections, names: Sequence[str]) -> Image.Image:
-    """The picture with a frame round each detection, a colour for each class, and its name and score as a percentage.
+def draw(image: np.ndarray, detections: Detections, names: Sequence[str]) -> Image.Image:
+    """Draws each detection as a frame with its class name and its score in percent.
 
-    A label stands above its box, or inside where there is no room, never beyond the picture's edge; text that is wider
-    than the picture is shrunk, and left out where it could not be read. Pictures under some 100 pixels are best enlarged
-    first: boxes are fractions and stay right.
+    Each class has its own color. A label stands above its box, or inside if there is no room above,
+    and never crosses the image's edge. Text wider than the image is shrunk, or left out where it
+    would be illegible. Enlarge images below about 100 pixels first; boxes are fractions and
+    stay valid.
 
     Args:
-      picture: ``u8[h, w]``, ``u8[h, w, 1]`` or ``u8[h, w, 3]``; it is not changed.
-      detections: of this one picture, as from `Detections.picture`; padding is passed over.
-      names: of the classes.
+      image: ``u8[h, w]``, ``u8[h, w, 1]`` or ``u8[h, w, 3]``; it is not modified.
+      detections: those of this image, as from `Detections.for_image`; unused rows are skipped.
+      names: names of the classes.
 
     Returns:
-      An RGB picture of the same size; ``.save("found.png")`` writes it.
+      An RGB image of the same size; ``.save("detections.png")`` writes it.
 
     Raises:
-      InputError: a picture that is not bytes, the detections of a batch, a class that has no name.
+      InputError: the image is not u8, the detections are those of a batch, or a class has no name.
+
+    >>> detections = Detections(np.array([[0.5, 0.5, 0.4, 0.4]]), np.array([0.9]), np.array([0]))
+    >>> draw(np.zeros((200, 300), np.uint8), detections, ["cat"]).size
+    (300, 200)
     """
-    image = _rgb(np.asarray(picture))
-    rows = _rows(detections, names)
-    canvas = ImageDraw.Draw(image)
-    line = max(THINNEST, round(LINE * image.height))
-    frames = [_frame(box, image.size) for box, _, _ in rows]
+    drawing = _to_pillow(np.asarray(image))
+    rows = _by_ascending_score(detections, names)
+    canvas = ImageDraw.Draw(drawing)
+    line_width = max(MIN_LINE_WIDTH, round(LINE_WIDTH * drawing.height))
+    frames = [_frame(box, drawing.size) for box, _, _ in rows]
     for frame, (_, label, _) in zip(frames, rows, strict=True):
-        canvas.rectangle(frame, outline=colour(label), width=line)
-    for frame, (_, label, score) in zip(
-        frames, rows, strict=True
-    ):  # after all frames, so that none crosses a text
-        _write(canvas, frame, f"{names[label]} {score:.0%}", colour(label))
-    return image
+        canvas.rectangle(frame, outline=class_color(label), width=line_width)
+    # After all frames, so that no frame crosses a text.
+    for frame, (_, label, score) in zip(frames, rows, strict=True):
+        _draw_label(canvas, frame, f"{names[label]} {score:.0%}", class_color(label))
+    return drawing
 
 
-def colour(label: int) -> tuple[int, int, int]:
-    """A class's colour: hues a golden section apart, so that no two small numbers look alike."""
+def class_color(label: int) -> Color:
+    """The RGB color of a class. The hues of labels are a golden angle apart, so neighbors differ.
+
+    >>> class_color(0)
+    (255, 38, 38)
+    """
     return ImageColor.getrgb(f"hsv({label * 222.492 % 360:.0f}, 85%, 100%)")
 
 
-def _rgb(picture: np.ndarray) -> Image.Image:
+def _to_pillow(image: np.ndarray) -> Image.Image:
     if (
-        picture.dtype != np.uint8
-        or picture.ndim < 2
-        or picture.shape[2:] not in ((), (1,), (3,))
-        or not picture.size
+        image.dtype != np.uint8
+        or image.ndim < 2
+        or image.shape[2:] not in ((), (1,), (3,))
+        or not image.size
     ):
         raise InputError(
-            f"cannot draw into {picture.dtype} of shape {picture.shape}: wanted u8[h, w], [h, w, 1] or [h, w, 3]"
+            f"cannot draw into {image.dtype} of shape {image.shape}: "
+            "expected u8[h, w], u8[h, w, 1] or u8[h, w, 3]"
         )
-    return Image.fromarray(picture[..., 0] if picture.shape[2:] == (1,) else picture).convert("RGB")
+    return Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image).convert("RGB")
 
 
-def _rows(detections: Detections, names: Sequence[str]) -> list[tuple[np.ndarray, int, float]]:
-    """Box, class and score of each detection, the surest last, that is on top."""
+def _by_ascending_score(
+    detections: Detections, names: Sequence[str]
+) -> list[tuple[np.ndarray, int, float]]:
+    """Box, class and score of each detection; the highest score last, to be drawn on top."""
     boxes, scores, classes = (
         np.asarray(values) for values in (detections.boxes, detections.scores, detections.classes)
     )
     if classes.ndim != 1:
         raise InputError(
-            f"detections of shape {classes.shape} are a batch's: draw one picture's, `detections.picture(row)`"
+            f"detections of shape {classes.shape} are those of a batch: "
+            "draw one image's, `detections.for_image(index)`"
         )
     if classes.max(initial=-1) >= len(names):
         raise InputError(f"class {classes.max()} has no name: there are {len(names)} names")
@@ -82,34 +97,30 @@ def _rows(detections: Detections, names: Sequence[str]) -> list[tuple[np.ndarray
     ]
 
 
-def _frame(box: np.ndarray, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """First and last pixel of the box's part inside the picture: left, top, right, bottom."""
-    centre, half, size = box[:2], box[2:] / 2, np.asarray(size)
-    low = np.clip(np.round((centre - half) * size), 0, size - 1)
-    high = np.clip(np.round((centre + half) * size) - 1, low, size - 1)
+def _frame(box: np.ndarray, size: tuple[int, int]) -> Frame:
+    """The part of a box inside the image, in pixels: left, top, right, bottom, all inclusive."""
+    center, half, size = box[:2], box[2:] / 2, np.asarray(size)
+    low = np.clip(np.round((center - half) * size), 0, size - 1)
+    high = np.clip(np.round((center + half) * size) - 1, low, size - 1)
     return tuple(int(edge) for edge in (*low, *high))
 
 
-def _write(
-    canvas: ImageDraw.ImageDraw,
-    frame: tuple[int, int, int, int],
-    text: str,
-    fill: tuple[int, int, int],
-) -> None:
-    """The text on a plate in the class's colour, black or white, whichever can be read on it."""
+def _draw_label(canvas: ImageDraw.ImageDraw, frame: Frame, text: str, color: Color) -> None:
+    """Draws text on a plate of the class's color, in black or white, whichever is legible."""
     width, height = canvas.im.size
-    size = max(SMALLEST, TEXT * height)
+    size = max(MIN_TEXT_SIZE, TEXT_SIZE * height)
     margin = size / 5
-    size *= min(
-        1, width / (canvas.textlength(text, font=ImageFont.load_default(size)) + 2 * margin)
-    )
-    if size < UNREADABLE:
+    text_width = canvas.textlength(text, font=ImageFont.load_default(size))
+    size *= min(1, width / (text_width + 2 * margin))
+    if size < MIN_LEGIBLE_SIZE:
         return
     font = ImageFont.load_default(size)
-    wide, high = math.ceil(font.getlength(text) + 2 * margin), sum(font.getmetrics())
-    x = max(0, min(frame[0], width - wide))
-    y = frame[1] - high if frame[1] >= high else max(0, min(frame[1], height - high))
-    canvas.rectangle((x, y, x + wide - 1, y + high - 1), fill=fill)
-    red, green, blue = fill
-    bright = 299 * red + 587 * green + 114 * blue > 128_000  # luma of ITU-R BT.601
-    canvas.text((x + margin, y), text, fill="black" if bright else "white", font=font)
+    plate_width = math.ceil(font.getlength(text) + 2 * margin)
+    plate_height = sum(font.getmetrics())
+    left, top, _, _ = frame
+    x = max(0, min(left, width - plate_width))
+    y = top - plate_height if top >= plate_height else max(0, min(top, height - plate_height))
+    canvas.rectangle((x, y, x + plate_width - 1, y + plate_height - 1), fill=color)
+    red, green, blue = color
+    is_bright = 299 * red + 587 * green + 114 * blue > 128_000  # luma of ITU-R BT.601
+    canvas.text((x + margin, y), text, fill="black" if is_bright else "white", font=font)

@@ -3,21 +3,14 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import (
-    Conv,
-    Dropout,
-    Linear,
-    LocalResponseNorm,
-    MaxPool,
-    flat_size,
-    flatten,
-)
+from jaxcnn.models.layers import Conv, Dropout, Linear, LocalResponseNorm, MaxPool
+from jaxcnn.models.shapes import flat_size, flatten
 
 normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones
 
 
 class AlexNet(nnx.Module):
-    """AlexNet with its two groups and its initial weights (system C4: Krizhevsky et al. 2012, §3.5 and §5).
+    """AlexNet with its two groups and its initial weights.
 
     | layer                                    | output   |
     |------------------------------------------|----------|
@@ -32,52 +25,38 @@ class AlexNet(nnx.Module):
     | dropout, dense ReLU                      | 4096     |
     | dropout, dense ReLU                      | 4096     |
     | dense                                    | 1000     |
+
+    References:
+      Krizhevsky et al. 2012, *ImageNet Classification with Deep Convolutional Neural Networks*,
+      §3.5 and §5.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
-        def conv(
-            inputs: int,
-            outputs: int,
-            kernel: int,
-            *,
-            groups: int = 1,
-            bias=nnx.initializers.zeros,
-            **options,
-        ) -> Conv:
-            return Conv(
-                inputs,
-                outputs,
-                kernel,
-                feature_group_count=groups,
-                kernel_init=normal,
-                bias_init=bias,
-                rngs=rngs,
-                **options,
-            )
+        def conv(inputs: int, outputs: int, kernel: int, **options) -> Conv:
+            return Conv(inputs, outputs, kernel, kernel_init=normal, rngs=rngs, **options)
 
+        def dense(inputs: int) -> Linear:
+            return Linear(inputs, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+
+        grouped = {"feature_group_count": 2, "bias_init": ones}
         self.conv1 = conv(input_shape[2], 96, 11, strides=4, padding="VALID")
         self.norm1 = LocalResponseNorm(radius=2, bias=2.0, alpha=1e-4, beta=0.75)
         self.pool1 = MaxPool(3, 2)
-        self.conv2 = conv(96, 256, 5, groups=2, bias=ones)
+        self.conv2 = conv(96, 256, 5, **grouped)
         self.norm2 = self.norm1
         self.pool2 = MaxPool(3, 2)
         self.conv3 = conv(256, 384, 3)
-        self.conv4 = conv(384, 384, 3, groups=2, bias=ones)
-        self.conv5 = conv(384, 256, 3, groups=2, bias=ones)
+        self.conv4 = conv(384, 384, 3, **grouped)
+        self.conv5 = conv(384, 256, 3, **grouped)
         self.pool5 = MaxPool(3, 2)
         self.dropout6 = Dropout(0.5, rngs=rngs)
-        self.dense6 = Linear(
-            flat_size(self.convolve, input_shape),
-            4096,
-            kernel_init=normal,
-            bias_init=ones,
-            rngs=rngs,
-        )
+        self.dense6 = dense(flat_size(self.convolve, input_shape))
         self.dropout7 = Dropout(0.5, rngs=rngs)
-        self.dense7 = Linear(4096, 4096, kernel_init=normal, bias_init=ones, rngs=rngs)
+        self.dense7 = dense(4096)
         self.out = Linear(4096, num_classes, kernel_init=normal, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last pool, ``[N, H, W, 256]``."""
         x = self.pool1(self.norm1(nnx.relu(self.conv1(images))))
         x = self.pool2(self.norm2(nnx.relu(self.conv2(x))))
         x = nnx.relu(self.conv3(x))

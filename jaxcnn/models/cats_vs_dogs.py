@@ -5,25 +5,30 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import BatchNorm, ConvReLU, Dropout, Linear, flat_size, flatten, he_normal
+from jaxcnn.models.layers import BatchNorm, ConvReLU, Dropout, Linear, he_normal
 from jaxcnn.models.plan import chain
+from jaxcnn.models.shapes import flat_size, flatten
 
 
 class CatsVsDogs(nnx.Module):
-    """Thirteen convolutions and five pools before two wide dense layers (system A1: the notebook Cats_versus_Dogs).
+    """Thirteen convolutions and five pools before two wide dense layers.
 
-    For two classes it has one output, the logit of the second (the notebook's sigmoid); for more, one each.
+    For two classes it has one output, the logit of the second class (the notebook's sigmoid);
+    otherwise one output per class.
 
     | layer                                       | output     |
     |---------------------------------------------|------------|
     | two conv 3×3 ReLU, max pool 2               | 128×128×32 |
-    | two …                                       | 64×64×64   |
-    | three …                                     | 32×32×128  |
-    | three …, max pool 3                         | 10×10×256  |
-    | three …, max pool 3                         | 3×3×512    |
+    | two conv 3×3 ReLU, max pool 2               | 64×64×64   |
+    | three conv 3×3 ReLU, max pool 2             | 32×32×128  |
+    | three conv 3×3 ReLU, max pool 3             | 10×10×256  |
+    | three conv 3×3 ReLU, max pool 3             | 3×3×512    |
     | dense ReLU, dropout 0.5, batch norm         | 2048       |
     | dense ReLU, dropout 0.4, batch norm         | 2048       |
     | dense                                       | 1          |
+
+    References:
+      S. Agrawal, the notebook *Cats_versus_Dogs*.
     """
 
     PLAN = "32 32 P  64 64 P  128 128 128 P  256 256 256 P3  512 512 512 P3"

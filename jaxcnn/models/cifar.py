@@ -3,13 +3,14 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Linear, LocalResponseNorm, MaxPool, flat_size, flatten
+from jaxcnn.models.layers import Conv, Linear, LocalResponseNorm, MaxPool
+from jaxcnn.models.shapes import flat_size, flatten
 
 constant, normal = nnx.initializers.constant, nnx.initializers.truncated_normal
 
 
 class CifarTutorial(nnx.Module):
-    """TensorFlow's CIFAR-10 tutorial network, with its initial weights (system B4: `cifar10.py`, used by IBM DL0122EN).
+    """The network of TensorFlow's CIFAR-10 tutorial, with its initial weights.
 
     | layer                  | output   |
     |------------------------|----------|
@@ -22,6 +23,9 @@ class CifarTutorial(nnx.Module):
     | dense ReLU             | 384      |
     | dense ReLU             | 192      |
     | dense                  | 10       |
+
+    References:
+      TensorFlow's CIFAR-10 tutorial, `cifar10.py`, as used by IBM DL0122EN, module 2.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -39,6 +43,7 @@ class CifarTutorial(nnx.Module):
         self.out = Linear(192, num_classes, kernel_init=normal(1 / 192), rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last pool, ``[N, H, W, 64]``."""
         x = self.norm1(self.pool1(nnx.relu(self.conv1(images))))
         return self.pool2(self.norm2(nnx.relu(self.conv2(x))))
 

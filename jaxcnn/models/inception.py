@@ -1,5 +1,6 @@
-"""Inception-v4 and Inception-ResNet-v2, each block a few lines of `plan`."""
+"""Inception-v4 and Inception-ResNet-v2, whose blocks are written as plans (see `plan`)."""
 
+from collections.abc import Callable
 from functools import partial
 
 from flax import nnx
@@ -8,7 +9,7 @@ from jax import Array
 from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool, Linear
 from jaxcnn.models.plan import chain
 
-# Inception-v4, Szegedy et al. 2017, figures 3 to 9: a line a branch.
+# Inception-v4, Szegedy et al. 2017, figures 3 to 9: a string per branch.
 STEM = "32:2v 32v 64"
 STEM_4 = {
     "mixed3a": ("P3:2", "96:2v"),
@@ -27,7 +28,7 @@ REDUCTION_B = ("192/1 192:2v", "256/1 256/1x7 320/7x1 320:2v", "P3:2")
 INCEPTION_C = ("256/1", "384/1 fork", "384/1 448/3x1 512/1x3 fork", "A3:1s 256/1")
 FORK = ("256/1x3", "256/3x1")
 
-# Inception-ResNet-v2, figures 10 to 19 and the authors' published code, where those differ.
+# Inception-ResNet-v2, figures 10 to 19, and the authors' published code where it differs from them.
 STEM_RESNET = "32:2v 32v 64 P3:2 80/1 192v P3:2"
 MIXED_5B = ("96/1", "48/1 64/5", "64/1 96 96", "A3:1s 64/1")
 BLOCK_35 = ("32/1", "32/1 32", "32/1 48 64")
@@ -38,7 +39,7 @@ BLOCK_8 = ("192/1", "192/1 224/1x3 256/3x1")
 
 
 class InceptionV4(nnx.Module):
-    """Inception-v4 (system C4: Szegedy et al. 2017, *Inception-v4, Inception-ResNet and the Impact of Residual Connections*, §3.1).
+    """Inception-v4.
 
     | blocks                        | output     |
     |-------------------------------|------------|
@@ -50,6 +51,10 @@ class InceptionV4(nnx.Module):
     | 3 × `INCEPTION_C`             | 8×8×1536   |
     | global average, dropout 0.2   | 1536       |
     | dense                         | 1000       |
+
+    References:
+      Szegedy et al. 2017, *Inception-v4, Inception-ResNet and the Impact of Residual Connections on
+      Learning*, §3.1.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -77,7 +82,7 @@ class InceptionV4(nnx.Module):
 
 
 class InceptionResNetV2(nnx.Module):
-    """Inception-ResNet-v2 (system E3: Szegedy et al. 2017, §3.2 and §3.3).
+    """Inception-ResNet-v2.
 
     | blocks                             | output     |
     |------------------------------------|------------|
@@ -92,6 +97,10 @@ class InceptionResNetV2(nnx.Module):
     | conv 1×1                           | 8×8×1536   |
     | global average, dropout 0.2        | 1536       |
     | dense                              | 1000       |
+
+    References:
+      Szegedy et al. 2017, *Inception-v4, Inception-ResNet and the Impact of Residual Connections on
+      Learning*, §3.2 and §3.3.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -117,13 +126,13 @@ class InceptionResNetV2(nnx.Module):
 
 
 class Residual(nnx.Module):
-    """Branches, joined by a 1×1 convolution with a bias, scaled and added to the input (§3.3)."""
+    """Branches, joined by a 1×1 convolution with a bias, scaled, and added to the input (§3.3)."""
 
     def __init__(
         self,
         plans: tuple[str, ...],
         channels: int,
-        conv,
+        conv: Callable,
         scale: float,
         *,
         activation: bool = True,
@@ -139,16 +148,21 @@ class Residual(nnx.Module):
         return nnx.relu(x) if self.activation else x
 
 
-def branches(plans: tuple[str, ...], channels: int, conv) -> tuple[Branches, int]:
-    """Chains over the same images and the sum of their channels; ``fork`` ends one in `FORK`."""
+def branches(plans: tuple[str, ...], channels: int, conv: Callable) -> tuple[Branches, int]:
+    """Builds a chain for each plan, over the same images; ``fork`` ends a chain with `FORK`.
+
+    Returns:
+      The branches, and the number of their output channels together.
+    """
     chains = [chain(plan.removesuffix(" fork"), channels, conv) for plan in plans]
-    ends = [
-        _forked(*each, conv) if plan.endswith(" fork") else each
-        for each, plan in zip(chains, plans, strict=True)
-    ]
-    return Branches(*(layers for layers, _ in ends)), sum(outputs for _, outputs in ends)
+    for index, plan in enumerate(plans):  # after all chains: the order determines the weights
+        if plan.endswith(" fork"):
+            chains[index] = _append_fork(*chains[index], conv)
+    return Branches(*(layers for layers, _ in chains)), sum(outputs for _, outputs in chains)
 
 
-def _forked(layers: nnx.Sequential, channels: int, conv) -> tuple[nnx.Sequential, int]:
+def _append_fork(
+    layers: nnx.Sequential, channels: int, conv: Callable
+) -> tuple[nnx.Sequential, int]:
     fork, outputs = branches(FORK, channels, conv)
     return nnx.Sequential(layers, fork), outputs

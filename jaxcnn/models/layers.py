@@ -9,26 +9,28 @@ from flax import nnx
 from jax import Array, lax
 
 from jaxcnn import ops
-from jaxcnn.errors import InputError
+from jaxcnn.models.shapes import require_pixels
 
 Kernel = int | tuple[int, int]
 Padding = str | int
-Shape = tuple[int, ...]
 
-he_normal = (
-    nnx.initializers.he_normal()
-)  # for layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2)
+# For layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2).
+he_normal = nnx.initializers.he_normal()
 
 
 class Conv(nnx.Conv):
     """`nnx.Conv` over images ``[N, H, W, C]``, fast on every platform.
 
     Args:
-      inputs, outputs: channels.
-      kernel: side, or height and width.
-      strides: of both axes.
-      padding: ``SAME``, ``VALID``, or pixels on every side; half the kernel if not given.
-      **options: of `nnx.Conv`, such as `use_bias`, `feature_group_count`, `kernel_init`.
+      inputs, outputs: numbers of channels.
+      kernel: side of the kernel, or its height and width.
+      strides: stride along both axes.
+      padding: ``SAME``, ``VALID``, or pixels on every side; half the kernel by default.
+      **options: of `nnx.Conv`, such as `use_bias`, `feature_group_count` and `kernel_init`.
+
+    >>> conv = Conv(3, 8, 5, strides=2, rngs=nnx.Rngs(0))
+    >>> conv(jnp.ones((1, 32, 32, 3))).shape
+    (1, 16, 16, 8)
     """
 
     computes_as_flax = True  # for `jaxcnn.quantize`
@@ -42,21 +44,26 @@ class Conv(nnx.Conv):
         padding: Padding | None = None,
         **options,
     ):
-        sides = _pair(kernel)
-        around = tuple((side // 2, side // 2) for side in sides) if padding is None else padding
-        around = ((padding, padding),) * 2 if isinstance(padding, int) else around
+        height, width = _pair(kernel)
+        if padding is None:
+            padding = ((height // 2, height // 2), (width // 2, width // 2))
+        elif isinstance(padding, int):
+            padding = ((padding, padding), (padding, padding))
         super().__init__(
             inputs,
             outputs,
-            sides,
+            (height, width),
             strides,
-            padding=around,
+            padding=padding,
             conv_general_dilated=ops.conv_general_dilated,
             **options,
         )
 
     def __call__(self, images: Array) -> Array:
-        """``[N, H, W, C]`` to ``[N, H', W', D]``; a bias's gradient is summed as fast as the platform can."""
+        """Convolves ``[N, H, W, C]`` to ``[N, H', W', D]``.
+
+        The gradient of the bias is summed by `ops.add_bias`, which is fast on every platform.
+        """
         bias = self.bias[...] if self.use_bias else None
         images, kernel, bias = self.promote_dtype(
             (images, self.kernel[...], bias), dtype=self.dtype
@@ -75,7 +82,7 @@ class Conv(nnx.Conv):
 
 
 class Linear(nnx.Linear):
-    """`nnx.Linear`, fast on every platform; the arguments are the same."""
+    """`nnx.Linear` with the same arguments, fast on every platform."""
 
     def __init__(self, inputs: int, outputs: int, **options):
         super().__init__(inputs, outputs, dot_general=ops.dot_general, **options)
@@ -84,28 +91,29 @@ class Linear(nnx.Linear):
 class BatchNorm(nnx.BatchNorm):
     """`nnx.BatchNorm` over the last axis, fast on every platform.
 
-    Source: Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
+    References:
+      Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
     """
 
     def __call__(self, x: Array) -> Array:
-        """Normalises ``x: [N, …, C]`` by its own statistics, or in evaluation by the running ones."""
+        """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones."""
         if self.use_running_average:
             return super().__call__(x)
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        x32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         count = x.size // x.shape[-1]
-        moments = ops.channel_sums(wide) / count, ops.channel_sums(wide**2) / count
-        mean, square = lax.pmean(moments, self.axis_name) if self.axis_name else moments
-        variance = jnp.maximum(square - mean**2, 0)
-        for running, seen in ((self.mean, mean), (self.var, variance)):
+        moments = ops.channel_sums(x32) / count, ops.channel_sums(x32**2) / count
+        mean, mean_square = lax.pmean(moments, self.axis_name) if self.axis_name else moments
+        variance = jnp.maximum(mean_square - mean**2, 0)
+        for running, current in ((self.mean, mean), (self.var, variance)):
             running[...] = lax.stop_gradient(
-                self.momentum * running[...] + (1 - self.momentum) * seen
+                self.momentum * running[...] + (1 - self.momentum) * current
             )
         factor = lax.rsqrt(variance + self.epsilon) * self.scale[...]
         return ops.normalize(x, mean, factor, self.bias[...])
 
 
 class ConvReLU(nnx.Module):
-    """Convolution with a bias, ReLU; the arguments are those of `Conv`."""
+    """A convolution with a bias, then ReLU; the arguments are those of `Conv`."""
 
     def __init__(
         self,
@@ -123,7 +131,7 @@ class ConvReLU(nnx.Module):
 
     def __call__(self, images: Array) -> Array:
         conv = self.conv
-        if not isinstance(conv, Conv):  # watched, or in integers
+        if not isinstance(conv, Conv):  # replaced, as by `jaxcnn.quantize`
             return nnx.relu(conv(images))
         images, kernel, bias = conv.promote_dtype(
             (images, conv.kernel[...], conv.bias[...]), dtype=conv.dtype
@@ -132,12 +140,12 @@ class ConvReLU(nnx.Module):
 
 
 class ConvNorm(nnx.Module):
-    """Convolution without bias, batch norm, activation: the unit of every network since 2015.
+    """A convolution without bias, then batch norm and an activation.
 
     Args:
+      inputs, outputs, kernel, strides, padding: of `Conv`.
       activation: None for none.
       epsilon, momentum: of batch norm.
-      others: of `Conv`.
     """
 
     def __init__(
@@ -153,16 +161,8 @@ class ConvNorm(nnx.Module):
         momentum: float = 0.9,
         rngs: nnx.Rngs,
     ):
-        self.conv = Conv(
-            inputs,
-            outputs,
-            kernel,
-            strides,
-            padding,
-            use_bias=False,
-            kernel_init=he_normal,
-            rngs=rngs,
-        )
+        options = {"use_bias": False, "kernel_init": he_normal, "rngs": rngs}
+        self.conv = Conv(inputs, outputs, kernel, strides, padding, **options)
         self.norm = BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
         self.activation = activation
 
@@ -185,7 +185,7 @@ class MaxPool:
 
 @dataclass(frozen=True)
 class AvgPool:
-    """`ops.avg_pool` as a layer; padding does not count in the mean."""
+    """`ops.avg_pool` as a layer; padding pixels do not count in the mean."""
 
     window: int = 2
     strides: int | None = None
@@ -200,7 +200,7 @@ class GlobalAvgPool:
     """The mean of each channel: ``[N, H, W, C]`` to ``[N, C]``, summed in float32."""
 
     def __call__(self, images: Array) -> Array:
-        _require_pixels(images)
+        require_pixels(images)
         return jnp.mean(images, axis=(1, 2), dtype=jnp.float32).astype(images.dtype)
 
 
@@ -218,7 +218,11 @@ class LocalResponseNorm:
 
 
 class Branches(nnx.Module):
-    """Several layers over the same images, their channels side by side (Szegedy et al. 2015, §4)."""
+    """Several layers over the same images, their outputs concatenated along the channels.
+
+    References:
+      Szegedy et al. 2015, *Going Deeper with Convolutions*, §4.
+    """
 
     def __init__(self, *branches: Callable[[Array], Array]):
         self.branches = nnx.List(branches)
@@ -228,16 +232,19 @@ class Branches(nnx.Module):
 
 
 class Dropout(nnx.Module):
-    """Dropout whose mask depends on the example's place in the global batch, not on the device it fell to.
+    """Dropout whose masks depend on an example's position in the global batch.
 
-    `nnx.Dropout` draws one mask for the array it sees. Under `pmap` each device would draw the same mask for its share,
-    so the step would differ from the one on a single device. Here each example has a key of its own.
-
-    Source: Srivastava et al. 2014, *Dropout*, §4, scaled while training.
+    `nnx.Dropout` draws one mask for the array it is called with. Under `jax.pmap` every device
+    would draw the same mask for its share of the batch, and the step would differ from that of a
+    single device. Here each example has its own key.
 
     Attributes:
-      deterministic: True in evaluation, set by `nnx.Module.eval`.
-      axis_name: the mapped axis that the batch is spread over, set by the train step.
+      rate: the probability that a feature is set to zero.
+      deterministic: True in evaluation; set by `nnx.Module.eval`.
+      axis_name: the mapped axis over which the batch is divided; set by the train step.
+
+    References:
+      Srivastava et al. 2014, *Dropout*, §4, with scaling during training.
     """
 
     def __init__(self, rate: float, *, rngs: nnx.Rngs):
@@ -249,7 +256,7 @@ class Dropout(nnx.Module):
         self.rngs = rngs["dropout"].fork()
 
     def __call__(self, x: Array) -> Array:
-        """Zeroes features of ``x: [N, …]`` with probability `rate` and scales the rest by ``1 / (1 - rate)``."""
+        """Sets features of ``x: [N, …]`` to zero and scales the others by ``1 / (1 - rate)``."""
         if self.deterministic or self.rate == 0:
             return x
         first = lax.axis_index(self.axis_name) * len(x) if self.axis_name else 0
@@ -258,33 +265,5 @@ class Dropout(nnx.Module):
         return jnp.where(keep, x / (1 - self.rate), 0)
 
 
-def flatten(images: Array) -> Array:
-    """``[N, H, W, C]`` to ``[N, H * W * C]``."""
-    _require_pixels(images)
-    return images.reshape(len(images), -1)
-
-
-def feature_map(layers: Callable[[Array], Array], input_shape: Shape) -> Shape:
-    """Height, width and channels of what `layers`, which must not draw or learn, make of an image of `input_shape`."""
-    image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
-    return jax.eval_shape(layers, image).shape[1:]
-
-
-def flat_size(layers: Callable[[Array], Array], input_shape: Shape) -> int:
-    """Features that `flatten` finds after `layers`; raises `ImagesTooSmallError` where nothing of the image is left."""
-    return feature_map(lambda images: flatten(layers(images)), input_shape)[0]
-
-
-class ImagesTooSmallError(InputError):
-    """The images are smaller than what the network's convolutions and pools take away."""
-
-
-def _require_pixels(images: Array) -> None:
-    if 0 in images.shape[1:]:
-        raise ImagesTooSmallError(
-            "the images are too small: nothing of them is left after the network's convolutions and pools"
-        )
-
-
-def _pair(side: Kernel) -> tuple[int, int]:
-    return (side, side) if isinstance(side, int) else side
+def _pair(sides: Kernel) -> tuple[int, int]:
+    return (sides, sides) if isinstance(sides, int) else sides

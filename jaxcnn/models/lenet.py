@@ -1,4 +1,4 @@
-"""LeNet-5 and its modern small cousin."""
+"""LeNet-5, and a smaller network after it."""
 
 import jax
 import jax.numpy as jnp
@@ -6,13 +6,12 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn import ops
-from jaxcnn.models.layers import AvgPool, Conv, Linear, flat_size, flatten
+from jaxcnn.models.layers import AvgPool, Conv, Linear
+from jaxcnn.models.shapes import flat_size, flatten
 
 
 class LeNet5(nnx.Module):
-    """LeNet-5 (system C1: LeCun et al. 1998, *Gradient-Based Learning Applied to Document Recognition*, §II.B).
-
-    With all C3 connections, plain average pooling and a dense output in place of the RBF units.
+    """LeNet-5 with all C3 connections, average pools without weights, and a dense output layer.
 
     | layer           | output   |
     |-----------------|----------|
@@ -23,6 +22,9 @@ class LeNet5(nnx.Module):
     | C5 conv 5×5 tanh| 1×1×120  |
     | F6 dense tanh   | 84       |
     | dense           | 10       |
+
+    References:
+      LeCun et al. 1998, *Gradient-Based Learning Applied to Document Recognition*, §II.B.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -35,9 +37,11 @@ class LeNet5(nnx.Module):
         self.out = self.output(num_classes, rngs)
 
     def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
+        """Builds the output layer."""
         return Linear(84, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last convolution, ``[N, H, W, 120]``."""
         x = self.s2(nnx.tanh(self.c1(images)))
         x = self.s4(nnx.tanh(self.c3(x)))
         return nnx.tanh(self.c5(x))
@@ -47,10 +51,14 @@ class LeNet5(nnx.Module):
 
 
 class LeNet5RBF(LeNet5):
-    """LeNet-5 with its original output: Euclidean radial basis functions, their centres fixed (C1, eq. 7).
+    """LeNet-5 with its original output layer: Euclidean radial basis functions with fixed centers.
 
-    The paper draws the centres as pictures of the characters, 7×12 pixels of ±1, and names random ±1 as the other
-    choice; these are random. A unit answers with a squared distance, so its negative is the logit (eq. 9).
+    The paper takes bitmaps of the characters as centers, 7×12 pixels of ±1, and mentions random ±1
+    as an alternative; here they are random. The output of a unit is a squared distance, whose
+    negative is the logit.
+
+    References:
+      LeCun et al. 1998, §II.B, equations 7 and 9.
     """
 
     def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
@@ -58,7 +66,7 @@ class LeNet5RBF(LeNet5):
 
 
 class RBF(nnx.Module):
-    """``-ops.rbf(features, centres)``, the centres fixed."""
+    """Logits ``-ops.rbf(features, centers)``, with fixed centers ``f32[outputs, features]``."""
 
     def __init__(self, features: int, outputs: int, *, rngs: nnx.Rngs):
         self.centres = nnx.Variable(
@@ -70,7 +78,7 @@ class RBF(nnx.Module):
 
 
 class LeNetLike(nnx.Module):
-    """LeNet with 3×3 kernels and ReLU (system C2: Frigaard, ITMAL lesson 09).
+    """LeNet with 3×3 kernels and ReLU.
 
     | layer             | output   |
     |-------------------|----------|
@@ -82,6 +90,9 @@ class LeNetLike(nnx.Module):
     | dense ReLU        | 120      |
     | dense ReLU        | 84       |
     | dense             | 10       |
+
+    References:
+      C. E. Frigaard, ITMAL lesson 09, *Deep Learning + CNNs + Hardware*.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -94,6 +105,7 @@ class LeNetLike(nnx.Module):
         self.out = Linear(84, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last pool, ``[N, H, W, 16]``."""
         x = self.pool1(nnx.relu(self.conv1(images)))
         return self.pool2(nnx.relu(self.conv2(x)))
 

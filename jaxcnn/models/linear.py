@@ -1,15 +1,16 @@
-"""Networks without convolutions: the bottom of every comparison."""
+"""Networks without convolutions, the baselines."""
 
 import math
 
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Dropout, Linear, flatten
+from jaxcnn.models.layers import Dropout, Linear
+from jaxcnn.models.shapes import flatten
 
 
 class LogisticRegression(nnx.Module):
-    """One dense layer, softmax in the loss (system A9).
+    """Logistic regression: one dense layer, with the softmax in the loss.
 
     | layer   | output |
     |---------|--------|
@@ -25,7 +26,7 @@ class LogisticRegression(nnx.Module):
 
 
 class MLP(nnx.Module):
-    """Three dense layers, dropout 0.2 after both hidden ones (system C9: Frigaard, ITMAL lesson 09).
+    """A multilayer perceptron: three dense layers, dropout 0.2 after the two hidden layers.
 
     | layer               | output |
     |---------------------|--------|
@@ -33,6 +34,9 @@ class MLP(nnx.Module):
     | dense ReLU, dropout | n      |
     | dense ReLU, dropout | n      |
     | dense               | 10     |
+
+    References:
+      C. E. Frigaard, ITMAL lesson 09, *Deep Learning + CNNs + Hardware*.
     """
 
     def __init__(

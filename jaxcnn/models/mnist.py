@@ -1,13 +1,14 @@
-"""The two small networks that first lessons train on MNIST."""
+"""Two small networks that tutorials train on MNIST."""
 
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, Linear, MaxPool, flat_size, flatten
+from jaxcnn.models.layers import Conv, Dropout, Linear, MaxPool
+from jaxcnn.models.shapes import flat_size, flatten
 
 
 class MnistCNN(nnx.Module):
-    """A small sequential CNN (system D1: Scaler Topics, *GPUs and CNN*, which leaves the sizes open).
+    """A small sequential CNN; its source does not give the sizes of the layers.
 
     | layer         | output   |
     |---------------|----------|
@@ -17,6 +18,9 @@ class MnistCNN(nnx.Module):
     | max pool      | 5×5×64   |
     | dense ReLU    | 128      |
     | dense         | 10       |
+
+    References:
+      Scaler Topics, *GPUs and CNN*.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -28,6 +32,7 @@ class MnistCNN(nnx.Module):
         self.out = Linear(128, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last pool, ``[N, H, W, 64]``."""
         x = self.pool1(nnx.relu(self.conv1(images)))
         return self.pool2(nnx.relu(self.conv2(x)))
 
@@ -36,7 +41,7 @@ class MnistCNN(nnx.Module):
 
 
 class DeepMnist(nnx.Module):
-    """The classic deep-MNIST network (system B3: TensorFlow's *Deep MNIST for Experts*, used by IBM DL0122EN).
+    """The deep MNIST network of a TensorFlow tutorial.
 
     | layer               | output   |
     |---------------------|----------|
@@ -46,6 +51,9 @@ class DeepMnist(nnx.Module):
     | max pool            | 7×7×64   |
     | dense ReLU, dropout | 1024     |
     | dense               | 10       |
+
+    References:
+      TensorFlow's tutorial *Deep MNIST for Experts*, as used by IBM DL0122EN, module 2.
     """
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
@@ -58,6 +66,7 @@ class DeepMnist(nnx.Module):
         self.out = Linear(1024, num_classes, rngs=rngs)
 
     def convolve(self, images: Array) -> Array:
+        """The feature map of the last pool, ``[N, H, W, 64]``."""
         x = self.pool1(nnx.relu(self.conv1(images)))
         return self.pool2(nnx.relu(self.conv2(x)))
 

@@ -1,4 +1,4 @@
-"""ResNet, for photographs and for 32×32 images."""
+"""ResNet, for ImageNet and for 32×32 images."""
 
 from flax import nnx
 from jax import Array
@@ -7,7 +7,7 @@ from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, Linear, MaxPool
 
 
 class BasicBlock(nnx.Module):
-    """Two 3×3 convolutions around which the input goes (He et al. 2016, figure 5 left)."""
+    """Two 3×3 convolutions with a shortcut (He et al. 2016, figure 5 left)."""
 
     expansion = 1
 
@@ -17,13 +17,15 @@ class BasicBlock(nnx.Module):
         self.shortcut = shortcut(inputs, width, strides, rngs)
 
     def __call__(self, x: Array) -> Array:
-        return nnx.relu(self.conv2(self.conv1(x)) + (self.shortcut(x) if self.shortcut else x))
+        y = self.conv2(self.conv1(x))
+        return nnx.relu(y + (self.shortcut(x) if self.shortcut else x))
 
 
 class Bottleneck(nnx.Module):
-    """1×1, 3×3, 1×1 around which the input goes (figure 5 right).
+    """Convolutions 1×1, 3×3 and 1×1 with a shortcut (He et al. 2016, figure 5 right).
 
-    The stride is in the 3×3 convolution, as every current library has it, not in the first 1×1, as the paper has it.
+    The stride is in the 3×3 convolution, as in all current libraries; in the paper it is in the
+    first 1×1 convolution.
     """
 
     expansion = 4
@@ -36,19 +38,18 @@ class Bottleneck(nnx.Module):
         self.shortcut = shortcut(inputs, outputs, strides, rngs)
 
     def __call__(self, x: Array) -> Array:
-        return nnx.relu(
-            self.conv3(self.conv2(self.conv1(x))) + (self.shortcut(x) if self.shortcut else x)
-        )
+        y = self.conv3(self.conv2(self.conv1(x)))
+        return nnx.relu(y + (self.shortcut(x) if self.shortcut else x))
 
 
 def shortcut(inputs: int, outputs: int, strides: int, rngs: nnx.Rngs) -> ConvNorm | None:
-    """A projection where the shape changes (§3.3, option B), None where the input goes on as it is."""
+    """A 1×1 convolution where the shape changes (§3.3, option B), None for the identity."""
     if inputs == outputs and strides == 1:
         return None
     return ConvNorm(inputs, outputs, 1, strides, activation=None, rngs=rngs)
 
 
-# He et al. 2016, table 1: the block, and how many of it in each stage.
+# He et al. 2016, table 1: the block, and the number of blocks in each stage.
 DEPTHS = {
     18: (BasicBlock, (2, 2, 2, 2)),
     34: (BasicBlock, (3, 4, 6, 3)),
@@ -59,17 +60,22 @@ DEPTHS = {
 
 
 class ResNet(nnx.Module):
-    """ResNet (system C4: He et al. 2016, *Deep Residual Learning for Image Recognition*, §3.3, table 1).
+    """ResNet with 18, 34, 50, 101 or 152 layers.
 
     | layer                         | output   | for 32×32 images     |
     |-------------------------------|----------|----------------------|
     | conv 7×7, stride 2            | 112×112  | conv 3×3, 32×32      |
     | max pool 3×3, stride 2        | 56×56    | –                    |
     | blocks of width 64            | 56×56    | 32×32                |
-    | … 128, the first with stride 2| 28×28    | 16×16                |
-    | … 256, likewise               | 14×14    | 8×8                  |
-    | … 512, likewise               | 7×7      | 4×4                  |
+    | blocks of width 128           | 28×28    | 16×16                |
+    | blocks of width 256           | 14×14    | 8×8                  |
+    | blocks of width 512           | 7×7      | 4×4                  |
     | global average, dense         | 1000     | 10                   |
+
+    The first block of each width, except the first width, has stride 2.
+
+    References:
+      He et al. 2016, *Deep Residual Learning for Image Recognition*, §3.3, table 1.
     """
 
     def __init__(
@@ -82,14 +88,14 @@ class ResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         block, counts = DEPTHS[depth]
-        self.conv1 = ConvNorm(
-            input_shape[2], 64, 3 if small_images else 7, 1 if small_images else 2, rngs=rngs
-        )
+        kernel, strides = (3, 1) if small_images else (7, 2)
+        self.conv1 = ConvNorm(input_shape[2], 64, kernel, strides, rngs=rngs)
         self.pool1 = None if small_images else MaxPool(3, 2, 1)
         blocks, channels = [], 64
         for stage, count in enumerate(counts):
             for number in range(count):
-                width, strides = 64 * 2**stage, 2 if stage and not number else 1
+                width = 64 * 2**stage
+                strides = 2 if stage > 0 and number == 0 else 1
                 blocks.append(block(channels, width, strides, rngs=rngs))
                 channels = width * block.expansion
         self.blocks = nnx.Sequential(*blocks)

@@ -1,12 +1,13 @@
-"""VGG."""
+"""VGG-11, VGG-16 and VGG-19."""
 
 from functools import partial
 
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import ConvReLU, Dropout, Linear, flat_size, flatten, he_normal
+from jaxcnn.models.layers import ConvReLU, Dropout, Linear, he_normal
 from jaxcnn.models.plan import chain
+from jaxcnn.models.shapes import flat_size, flatten
 
 # Simonyan & Zisserman 2015, table 1, columns A, D and E.
 PLANS = {
@@ -17,9 +18,14 @@ PLANS = {
 
 
 class VGG(nnx.Module):
-    """VGG-11, 16 or 19 (system C4: Simonyan & Zisserman 2015, *Very Deep Convolutional Networks*, §2).
+    """VGG with 11, 16 or 19 layers.
 
-    `PLANS`: convolutions 3×3 with ReLU, max pools 2×2. Then dense 4096 and 4096 with ReLU and dropout 0.5, dense 1000.
+    The convolutions 3×3 with ReLU and the max pools 2×2 of `PLANS`; then two dense layers of 4096
+    with ReLU and dropout 0.5, and a dense layer of 1000.
+
+    References:
+      Simonyan & Zisserman 2015, *Very Deep Convolutional Networks for Large-Scale Image
+      Recognition*, §2.
     """
 
     def __init__(

@@ -1,78 +1,108 @@
-"""Products of matrices: what a dense layer is made of."""
+"""The matrix product of a dense layer."""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import DTypeLike
 
 from jaxcnn.ops import native
-from jaxcnn.ops.materialize import divided
+from jaxcnn.ops.materialize import is_sharded
 
-LARGE = (
-    2**19
-)  # numbers in a kernel: XLA:CPU's own product, one with what feeds it, is as fast for fewer
+# Elements of a kernel. For fewer, XLA:CPU's own product is as fast, as it fuses with its inputs.
+MIN_KERNEL_SIZE = 2**19
 
 
-def dot_general(inputs: Array, kernel: Array, dimension_numbers, **options) -> Array:
-    """`jax.lax.dot_general`, argument for argument, by this package's kernels on a CPU where they are there.
+def dot_general(
+    inputs: Array,
+    kernel: Array,
+    dimension_numbers: lax.DotDimensionNumbers,
+    precision: lax.PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    *,
+    out_sharding: jax.sharding.NamedSharding | jax.sharding.PartitionSpec | None = None,
+) -> Array:
+    """`jax.lax.dot_general` with the same arguments; large float32 products are faster on a CPU.
 
-    That serves ``f32[…, K]`` with a large ``f32[K, M]``; all else is passed on to ``jax.lax`` unchanged.
+    A product of ``f32[..., K]`` with ``f32[K, M]`` uses the compiled kernels of
+    `jaxcnn.ops.native`, if they are available, from `MIN_KERNEL_SIZE` weights on. All other
+    products are `jax.lax.dot_general`, unchanged.
+
+    Args:
+      inputs: ``[..., K]``.
+      kernel: ``[K, M]``.
+      dimension_numbers, precision, preferred_element_type, out_sharding: those of
+        `jax.lax.dot_general`.
 
     Returns:
-      ``[…, M]``.
+      ``[..., M]``.
+
+    >>> dims = (((1,), (0,)), ((), ()))
+    >>> dot_general(jnp.ones((1, 2)), jnp.array([[1.0, 2.0], [3.0, 4.0]]), dims).tolist()
+    [[4.0, 6.0]]
     """
-    plain = kernel.ndim == 2 and dimension_numbers == (((inputs.ndim - 1,), (0,)), ((), ()))
-    single = inputs.dtype == kernel.dtype == jnp.float32 and inputs.size and kernel.size >= LARGE
-    asked = {name for name, value in options.items() if value is not None} - {"precision"}
-    if not (plain and single) or asked or divided(inputs) or divided(kernel):
-        return lax.dot_general(inputs, kernel, dimension_numbers, **options)
-    rows = _product(
-        inputs.reshape(-1, inputs.shape[-1]), kernel, (False, False), options.get("precision")
-    )
+    is_dense = kernel.ndim == 2 and dimension_numbers == (((inputs.ndim - 1,), (0,)), ((), ()))
+    has_options = preferred_element_type is not None or out_sharding is not None
+    if not is_dense or has_options or not _is_large(inputs, kernel):
+        return lax.dot_general(
+            inputs,
+            kernel,
+            dimension_numbers,
+            precision,
+            preferred_element_type,
+            out_sharding=out_sharding,
+        )
+    rows = _product(inputs.reshape(-1, inputs.shape[-1]), kernel, (False, False), precision)
     return rows.reshape(*inputs.shape[:-1], kernel.shape[1])
+
+
+def _is_large(inputs: Array, kernel: Array) -> bool:
+    """Whether the operands are float32, large enough for the compiled kernels, and not sharded."""
+    is_float32 = inputs.dtype == kernel.dtype == jnp.float32
+    is_large = inputs.size > 0 and kernel.size >= MIN_KERNEL_SIZE
+    return is_float32 and is_large and not is_sharded(inputs) and not is_sharded(kernel)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _product(
     left: Array, right: Array, transposed: tuple[bool, bool], precision: lax.PrecisionLike
 ) -> Array:
+    """``left @ right``, each of them transposed first where ``transposed`` says so."""
+
     def default(left, right):
         contracted = (0 if transposed[0] else 1,), (1 if transposed[1] else 0,)
         return lax.dot_general(left, right, (contracted, ((), ())), precision=precision)
 
     def fast(left, right):
-        return (
-            native.product(left, right, transposed=transposed)
-            if native.available()
-            else default(left, right)
-        )
+        if not native.available():
+            return default(left, right)
+        return native.product(left, right, transposed=transposed)
 
     return lax.platform_dependent(left, right, cpu=fast, default=default)
 
 
-def _forward(left, right, transposed, precision):
+def _product_forward(left, right, transposed, precision):
     return _product(left, right, transposed, precision), (left, right)
 
 
-def _backward(transposed, precision, saved, cotangent):
-    """Each factor's gradient is the other one's product with the cotangent, transposed as it needs."""
-    (left, right), (first, second) = saved, transposed
+def _product_backward(transposed, precision, residuals, cotangent):
+    """With ``y = a @ b``, ``da = dy @ b.T`` and ``db = a.T @ dy``; transposed if an operand was."""
+    left, right = residuals
+    left_transposed, right_transposed = transposed
 
     def product(a, b, *transposed):
         return _product(a, b, transposed, precision)
 
-    of_left = (
-        product(right, cotangent, second, True)
-        if first
-        else product(cotangent, right, False, not second)
-    )
-    of_right = (
-        product(cotangent, left, True, first)
-        if second
-        else product(left, cotangent, not first, False)
-    )
-    return of_left, of_right
+    if left_transposed:
+        left_gradient = product(right, cotangent, right_transposed, True)
+    else:
+        left_gradient = product(cotangent, right, False, not right_transposed)
+    if right_transposed:
+        right_gradient = product(cotangent, left, True, left_transposed)
+    else:
+        right_gradient = product(left, cotangent, not left_transposed, False)
+    return left_gradient, right_gradient
 
 
-_product.defvjp(_forward, _backward)
+_product.defvjp(_product_forward, _product_backward)

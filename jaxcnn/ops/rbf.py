@@ -1,22 +1,25 @@
-"""Radial basis functions: the output of LeNet-5."""
+"""Radial basis functions: the output layer of LeNet-5."""
 
 import jax.numpy as jnp
 from jax import Array
 
 
 def rbf(features: Array, centres: Array) -> Array:
-    """The squared Euclidean distance to each centre: ``y[i] = sum((x[j] - w[i, j]) ** 2 for j)``.
+    """Computes the squared distance to each centre: ``y[i] = sum((x[j] - w[i, j]) ** 2 for j)``.
 
-    Computed as written, not as a matrix product, which would lose digits where a feature lies near a centre.
+    It is computed as written. A matrix product would lose digits where a feature is near a centre.
 
     Args:
-      features: ``f32[N, F]``; LeNet-5 has 84.
-      centres: ``f32[K, F]``, a row a class; in LeNet-5 fixed bitmaps of the characters, of -1 and 1.
+      features: ``f32[N, F]``; LeNet-5 has 84 features.
+      centres: ``f32[K, F]``, one row per class. In LeNet-5 they are fixed bitmaps of the
+        characters, with the values -1 and 1.
 
     Returns:
-      ``f32[N, K]``. The smallest is the class; training takes the distances as penalties, their negatives as logits.
+      ``f32[N, K]``. The class with the smallest distance is the prediction. Training uses the
+      distances as penalties, and their negatives as logits.
 
-    Source: LeCun et al. 1998, *Gradient-Based Learning Applied to Document Recognition*, §II.B, equation 7.
+    Source: LeCun et al. 1998, *Gradient-Based Learning Applied to Document Recognition*, section
+    II.B, equation 7.
 
     >>> rbf(jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 2.0], [-1.0, 1.0]])).tolist()
     [[0.0, 5.0]]

@@ -1,7 +1,7 @@
-"""Training parallelism: many train states at once, by `vmap` over them, a share of them on each device.
+"""Training parallelism: many train states at once, by `jax.vmap`, with a share on each device.
 
-Members never speak to each other, so no device waits for another: an ensemble's seeds, the folds of a cross-validation,
-the points of a hyper-parameter grid (E6).
+The members are independent: the seeds of an ensemble, the folds of a cross-validation, the points
+of a hyper-parameter grid. They never communicate, so that no device waits for another.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,25 +15,35 @@ from jaxcnn.parallel.options import compiler_options
 from jaxcnn.training.state import TrainState
 
 AXIS = "members"
-Axes = Any  # a tree of 0 (an entry a member) and None (shared by all), or the beginning of one, as in `jax.vmap`
+# A tree, or a prefix of one as in `jax.vmap`, of 0 (an entry per member) and None (shared by all).
+Axes = Any
 
 
 class Members:
-    """Makes a function of one member into one of all of them.
+    """Maps a function of one member over all members.
 
     Attributes:
-      devices: those it uses: as many as divide the members evenly.
-      options: compiler options of every program it compiles.
+      count: the number of members.
+      devices: the devices it uses: the largest number that divides the members evenly.
+      options: compiler options of the programs it compiles.
+
+    >>> members = Members(3, jax.devices())
+    >>> squares = members.compile(lambda x, y: x * x + y, in_axes=(0, None))
+    >>> values = members.place_data(jnp.arange(3.0), 0)
+    >>> [float(square) for square in members.fetch(squares(values, jnp.float32(1)))]
+    [1.0, 2.0, 5.0]
     """
 
     def __init__(self, count: int, devices: Sequence[jax.Device]):
-        """For `count` members, which all have their states and data in the same shapes.
+        """For `count` members, whose states and data have equal shapes.
 
         Raises:
           ValueError: no members, or no devices.
         """
         if count < 1 or not devices:
-            raise ValueError(f"needs members and devices, got {count} and {len(devices)}")
+            raise ValueError(
+                f"at least one member and one device are needed, got {count} and {len(devices)}"
+            )
         used = max(number for number in range(1, len(devices) + 1) if count % number == 0)
         self.count = count
         self.devices = tuple(devices[:used])
@@ -41,47 +51,62 @@ class Members:
         self._mesh = Mesh(self.devices, (AXIS,))
 
     def place(self, states: Sequence[TrainState]) -> TrainState:
-        """The members' states as one, each array with an axis of members in front: ``[members, …]``."""
+        """Stacks one state per member into arrays ``[members, …]`` on the devices.
+
+        Raises:
+          ValueError: the number of states is not the number of members.
+        """
         if len(states) != self.count:
             raise ValueError(f"{len(states)} states for {self.count} members")
         return self.place_data(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), 0)
 
     def place_data(self, data: Any, axes: Axes = None) -> Any:
-        """Data on the devices: each member's own where `axes` says 0, whole on every device where it says None."""
+        """Puts data on the devices.
+
+        Args:
+          data: a tree of arrays.
+          axes: 0 where an array has a leading axis of members, which is divided among the devices;
+            None where every device needs the whole array.
+        """
         shardings = jax.tree.map(
-            lambda axis: NamedSharding(self._mesh, _spec(axis)), axes, is_leaf=_is_axis
+            lambda axis: NamedSharding(self._mesh, _partition_spec(axis)), axes, is_leaf=_is_none
         )
         return jax.device_put(data, shardings)
 
     def compile(self, function: Callable, in_axes: tuple[Axes, ...]) -> Callable:
-        """Compiles ``function(state, …)`` of one member for all of them at its first call; nothing is donated.
+        """Compiles a function of one member for all members, at its first call; donates nothing.
 
         Args:
-          function: a `TrainStep`, a ``run`` of `multi_step`, or any function of one member's arrays.
-          in_axes: of its arguments: 0 where each member has its own, None where they share one.
+          function: a `TrainStep`, the ``run`` of `multi_step`, or any function of one member's
+            arrays.
+          in_axes: an entry per argument: 0 where each member has its own, None where all share one.
 
         Returns:
-          A callable with ``lower``, as `jax.jit` gives; each of its results has an axis of members in front.
+          A callable with ``lower``, as `jax.jit` returns. Its results have a leading axis of
+          members.
         """
-        specs = jax.tree.map(_spec, in_axes, is_leaf=_is_axis)
-        mapped = jax.vmap(function, in_axes=in_axes)
-        sharding = jax.shard_map(
-            mapped, mesh=self._mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False
+        in_specs = jax.tree.map(_partition_spec, in_axes, is_leaf=_is_none)
+        sharded = jax.shard_map(
+            jax.vmap(function, in_axes=in_axes),
+            mesh=self._mesh,
+            in_specs=in_specs,
+            out_specs=PartitionSpec(AXIS),
+            check_vma=False,
         )
-        return jax.jit(sharding, compiler_options=self.options or None)
+        return jax.jit(sharded, compiler_options=self.options or None)
 
     def fetch(self, tree: Any) -> list[Any]:
-        """Each member's part of what a program gave, on the host."""
-        host = jax.device_get(tree)
+        """Copies the results of a compiled function to the host, as one tree per member."""
+        on_host = jax.device_get(tree)
         return [
-            jax.tree.map(lambda leaf, member=member: leaf[member], host)
+            jax.tree.map(lambda leaf, member=member: leaf[member], on_host)
             for member in range(self.count)
         ]
 
 
-def _spec(axis: int | None) -> PartitionSpec:
+def _partition_spec(axis: int | None) -> PartitionSpec:
     return PartitionSpec() if axis is None else PartitionSpec(AXIS)
 
 
-def _is_axis(value: Any) -> bool:
+def _is_none(value: Any) -> bool:
     return value is None

@@ -1,12 +1,12 @@
-"""Compiler options by platform, set on our own programs alone and on nothing else of the user's."""
+"""Compiler options by platform, for the programs that jaxcnn compiles and no others."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 
-# XLA:CPU: matrix products and what feeds them go to the YNNPACK library as one fusion. A small CNN's train step took
-# half the time with it (CONTRIBUTING.md, "What was measured").
+# XLA:CPU passes matrix products, fused with the operations before them, to the YNNPACK library.
+# With it the train step of a small CNN took half the time (CONTRIBUTING.md, "What was measured").
 OPTIONS: dict[str, dict[str, str]] = {
     "cpu": {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"},
 }
@@ -14,11 +14,18 @@ OPTIONS: dict[str, dict[str, str]] = {
 
 @functools.cache
 def compiler_options(platform: str) -> dict[str, str]:
-    """Those of `OPTIONS` that the installed compiler knows: they are experimental and may go away with a version."""
-    return {name: value for name, value in OPTIONS.get(platform, {}).items() if _known(name, value)}
+    """The entries of `OPTIONS` for a platform that the installed compiler supports.
+
+    The options are experimental: a later version of the compiler may not have them.
+
+    >>> compiler_options("tpu")
+    {}
+    """
+    options = OPTIONS.get(platform, {})
+    return {name: value for name, value in options.items() if _is_supported(name, value)}
 
 
-def _known(name: str, value: str) -> bool:
+def _is_supported(name: str, value: str) -> bool:
     try:
         jax.jit(lambda x: x + 1, compiler_options={name: value}).lower(jnp.float32(0)).compile()
     except jax.errors.JaxRuntimeError as error:

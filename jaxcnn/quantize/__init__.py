@@ -1,7 +1,8 @@
-"""Networks in 8-bit integers, made out of trained ones: nothing is trained again.
+"""Post-training quantization: trained networks with dense layers and convolutions in int8.
 
-Weights: one scale for each output channel, symmetric about 0. Activations: one scale for each layer's input, symmetric, from
-what the layer saw in calibration. Sums: 32 bits. Biases and whatever is no dense layer and no convolution: float32.
+Weights have one scale per output channel, inputs one scale per layer, taken from calibration
+images; both are symmetric about 0. Sums are 32-bit integers. Biases and all other layers stay in
+float32.
 """
 
 from jaxcnn.quantize.layers import Int8Conv, Int8Linear

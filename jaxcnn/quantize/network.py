@@ -1,4 +1,4 @@
-"""A trained network into one whose dense layers and convolutions compute in 8-bit integers."""
+"""Quantizes a trained network: calibration, then replacement of its layers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,18 +9,18 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn.errors import InputError, require_known
-from jaxcnn.quantize.layers import Int8Conv, Int8Linear, can_be_integers, layer_in_integers
+from jaxcnn.quantize.layers import Int8Conv, Int8Linear, is_quantizable, quantize_layer
 
-BATCH = 64  # images that calibration looks at together
+BATCH = 64  # images per calibration batch
 
 
-class Observed(nnx.Module):
-    """A layer that notes how large its inputs are.
+class ObservedLayer(nnx.Module):
+    """A layer that records how large its inputs are.
 
     Attributes:
       layer: the layer.
-      percentile: of the absolute values of a batch.
-      largest: ``f32[]``, that percentile, the largest of all batches; -1 before the first.
+      percentile: which percentile of the absolute values of a batch is recorded.
+      largest: ``f32[]``, the largest such percentile of all batches; -1 before the first batch.
     """
 
     def __init__(self, layer: nnx.Module, percentile: float):
@@ -30,38 +30,45 @@ class Observed(nnx.Module):
 
     def __call__(self, inputs: Array) -> Array:
         sizes = jnp.abs(inputs.astype(jnp.float32))
-        found = jnp.max(sizes) if self.percentile == 100 else jnp.percentile(sizes, self.percentile)
-        self.largest[...] = jnp.maximum(self.largest[...], found)
+        is_maximum = self.percentile == 100
+        size = jnp.max(sizes) if is_maximum else jnp.percentile(sizes, self.percentile)
+        self.largest[...] = jnp.maximum(self.largest[...], size)
         return self.layer(inputs)
 
 
 def quantize(
     model: nnx.Module, images: Array, *, percentile: float = 100.0, keep: tuple[str, ...] = ()
 ) -> nnx.Module:
-    """The network in 8-bit integers, by post-training quantisation; runs on CPU, GPU and TPU.
+    """Quantizes a trained network to 8-bit integers; the result runs on CPU, GPU and TPU.
 
-    Every `nnx.Linear` and every two-dimensional `nnx.Conv` that ran in calibration is exchanged, the first and the last too:
-    in a small network they are most of it. Name them in `keep` where that costs accuracy. All else stays in float32:
-    biases, batch norm (whose factor XLA fuses with the scales of the convolution before it), pools, activations; and layers
-    that compute something of their own, such as a convolution with a mask, with circular padding or in one dimension.
+    Replaces every `nnx.Linear` and every two-dimensional `nnx.Conv` that ran in calibration, the
+    first and the last included: in a small network they are most of the computation. Name them in
+    `keep` where that costs accuracy.
+
+    Everything else stays in float32: biases; batch norm, whose factor XLA fuses with the scales of
+    the convolution before it; pools; activations; and layers with a computation of their own, such
+    as a convolution with a mask, with circular padding or in one dimension.
 
     Args:
-      model: trained, in float32; it stays as it is.
-      images: ``[N, H, W, C]``, a few hundred, as the network gets them: normalised training images.
-      percentile: of the absolute values that a layer sees in `BATCH` images; the largest of all batches becomes 127, what
-        is larger is cut off. 100 is the largest value; 99.99 is better where a few values are far from all others.
-      keep: dotted names of layers that stay in float32, as in ``("conv1", "out")``.
+      model: a trained network in float32; it is not changed.
+      images: calibration images ``[N, H, W, C]``, a few hundred, preprocessed as the network
+        receives them: normalized training images.
+      percentile: of the absolute values of a layer's inputs in a batch of `BATCH` images. The
+        largest of all batches becomes 127, and larger inputs are clipped. 100 is the maximum; 99.99
+        is better where a few values are far from all others.
+      keep: dotted names of layers that stay in float32, such as ``("conv1", "out")``.
 
     Returns:
       A new network, in evaluation mode.
 
     Raises:
-      InputError: no images, a percentile that is none, a name that is no such layer, nothing to exchange, or values that
-        are not finite.
+      InputError: no images, an invalid percentile, an unknown layer in `keep`, no layer to
+        quantize, or values that are not finite.
 
     References:
-      Jacob et al. 2018, *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, §2;
-      Krishnamoorthi 2018, *Quantizing deep convolutional networks for efficient inference*, §3, for scales by channel.
+      Jacob et al. 2018, *Quantization and Training of Neural Networks for Efficient
+      Integer-Arithmetic-Only Inference*, §2; Krishnamoorthi 2018, *Quantizing deep convolutional
+      networks for efficient inference*, §3, for scales per channel.
 
     >>> model = nnx.Sequential(nnx.Linear(2, 3, rngs=nnx.Rngs(0)), nnx.relu)
     >>> quantized_layers(quantize(model, jnp.ones((4, 2))))
@@ -69,57 +76,64 @@ def quantize(
     """
     if not len(images):
         raise InputError(
-            "no images to calibrate with: a few hundred training images show how large the activations are"
+            "no images to calibrate with: a few hundred training images are needed to measure the "
+            "range of the activations"
         )
     if not 0 < percentile <= 100:
-        raise InputError(f"percentile {percentile}: must lie above 0 and not above 100")
-    known = _names(model, can_be_integers)
-    for name in keep:
-        require_known("layer", name, known)
-    if not set(known) - set(keep):
-        raise InputError(
-            "no layer to compute in 8-bit integers: none is dense or a convolution over images and not kept"
-        )
-    observing = _exchanged(
-        model,
-        lambda name, layer: (
-            Observed(layer, percentile) if name in known and name not in keep else layer
-        ),
+        raise InputError(f"percentile {percentile}: must be above 0 and at most 100")
+    names = _layers_to_quantize(model, keep)
+    observed = _replace_layers(
+        model, lambda name, layer: ObservedLayer(layer, percentile) if name in names else layer
     )
-    observing.eval()
+    observed.eval()
     for start in range(0, len(images), BATCH):
-        _look(observing, jnp.asarray(images[start : start + BATCH]))
-    return _exchanged(observing, _in_integers)
+        _observe(observed, jnp.asarray(images[start : start + BATCH]))
+    return _replace_layers(observed, _quantize_observed)
 
 
 def quantized_layers(model: nnx.Module) -> tuple[str, ...]:
     """Dotted names of the layers that compute in 8-bit integers."""
-    return _names(model, lambda layer: isinstance(layer, Int8Conv | Int8Linear))
+    return _layer_names(model, lambda layer: isinstance(layer, Int8Conv | Int8Linear))
+
+
+def _layers_to_quantize(model: nnx.Module, keep: tuple[str, ...]) -> set[str]:
+    names = _layer_names(model, is_quantizable)
+    for name in keep:
+        require_known("layer", name, names)
+    if not set(names) - set(keep):
+        raise InputError(
+            "no layer to quantize: the network has no dense layer and no convolution over images "
+            "that is not kept"
+        )
+    return set(names) - set(keep)
 
 
 @nnx.jit
-def _look(model: nnx.Module, images: Array) -> None:
+def _observe(model: nnx.Module, images: Array) -> None:
     model(images)
 
 
-def _in_integers(name: str, layer: Any) -> Any:
-    """What was observed, in integers; a layer that was never called, such as a head for training alone, as it was."""
-    if not isinstance(layer, Observed):
+def _quantize_observed(name: str, layer: Any) -> Any:
+    """Quantizes an observed layer, unless it was never called, like an auxiliary head."""
+    if not isinstance(layer, ObservedLayer):
         return layer
     largest = float(layer.largest[...])
     if not np.isfinite(largest):
         raise InputError(
-            f"layer {name!r} met values that are not finite in calibration: the network or its images are damaged"
+            f"layer {name!r} received values that are not finite during calibration: the weights "
+            "or the images are damaged"
         )
-    return layer.layer if largest < 0 else layer_in_integers(layer.layer, largest)
+    return layer.layer if largest < 0 else quantize_layer(layer.layer, largest)
 
 
-def _exchanged(model: nnx.Module, change: Callable[[str, Any], Any]) -> nnx.Module:
-    """A copy with other layers in the place of some; a layer that the network has in two places stays one."""
+def _replace_layers(model: nnx.Module, replace: Callable[[str, Any], Any]) -> nnx.Module:
+    """A copy with some layers replaced; a layer that occurs twice in the network stays shared."""
     return nnx.recursive_map(
-        lambda path, node: change(".".join(map(str, path)), node), nnx.clone(model)
+        lambda path, node: replace(".".join(map(str, path)), node), nnx.clone(model)
     )
 
 
-def _names(model: nnx.Module, wanted: Callable[[Any], bool]) -> tuple[str, ...]:
-    return tuple(".".join(map(str, path)) for path, node in nnx.iter_graph(model) if wanted(node))
+def _layer_names(model: nnx.Module, predicate: Callable[[Any], bool]) -> tuple[str, ...]:
+    return tuple(
+        ".".join(map(str, path)) for path, node in nnx.iter_graph(model) if predicate(node)
+    )

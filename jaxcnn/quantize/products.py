@@ -1,22 +1,23 @@
-"""Sums of products of 8-bit integers, exact in 32 bits, spelt as each platform has them.
+"""Products and convolutions of 8-bit integers, exact in 32 bits, fast on each platform.
 
-A TPU convolves and multiplies int8 as it is, and sums in int32. XLA:GPU multiplies matrices of int8 but has no convolution of
-integers (jax issue #7637): there a convolution is a product of the windows with the kernel. XLA:CPU has plain loops for
-both and a fast library for float32 alone; so there the integers are computed in float32, which is exact as long as no sum
-passes 2²⁴ (IEEE 754: 24 bits of significand), in whatever order it is taken. Where the kernel would let one pass, the input
-channels are taken in several pieces, whose sums are added in int32.
+A TPU multiplies and convolves int8 natively and sums in int32. XLA:GPU multiplies matrices of int8
+but has no integer convolution (jax issue #7637): there a convolution is the product of its windows
+with the kernel. XLA:CPU has a fast library for float32 and plain loops for integers, so there the
+integers are computed in float32. That is exact while no sum exceeds 2²⁴ (IEEE 754: 24 bits of
+significand), in any order of summation. Where a kernel could exceed it, the input channels are
+divided into chunks, whose sums are added in int32.
 """
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-LARGEST = 127  # -128 is not used, so that the range is symmetric
-EXACT = 2**24  # float32 has every integer up to here
+INT8_MAX = 127  # -128 is not used, so that the range is symmetric
+FLOAT32_EXACT = 2**24  # float32 represents every integer up to this one
 
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
 
@@ -25,12 +26,12 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel moves over images.
+    """How the kernel of a convolution moves over the images.
 
     Attributes:
-      strides, dilation: of height and width; the dilation is the kernel's.
-      padding: ``SAME``, ``VALID``, or pixels before and after, of height and width.
-      groups: of channels that do not meet.
+      strides, dilation: along height and width; the dilation is that of the kernel.
+      padding: ``SAME``, ``VALID``, or pixels before and after, along height and width.
+      groups: number of groups of channels; each output channel depends on one group.
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -39,164 +40,174 @@ class Window:
     groups: int = 1
 
 
-def pieces(kernel: np.ndarray) -> int:
-    """Into how many pieces a kernel's input channels are taken, so that no sum in float32 passes 2²⁴.
+def chunk_count(kernel: np.ndarray) -> int:
+    """The number of chunks of input channels with which no float32 sum exceeds 2²⁴.
 
     Args:
       kernel: ``i8[…, C, D]``.
 
     Returns:
-      The least number that will do; 0 where none does, which takes more than a thousand weights for one channel.
+      The smallest such number; 0 if there is none, because a single input channel has more than a
+      thousand weights.
 
-    >>> pieces(np.full((1040, 1), 127, np.int8)), pieces(np.full((1041, 1), 127, np.int8))  # 127² × 1040 < 2²⁴ < 127² × 1041
+    127² × 1040 is below 2²⁴, and 127² × 1041 above:
+
+    >>> chunk_count(np.full((1040, 1), 127, np.int8)), chunk_count(np.full((1041, 1), 127, np.int8))
     (1, 2)
     """
     weights = np.abs(kernel.astype(np.int64)).reshape(-1, *kernel.shape[-2:]).sum(0)
-    sums = np.concatenate([np.zeros_like(weights[:1]), np.cumsum(weights, 0)]) * LARGEST
+    cumulative = np.concatenate([np.zeros_like(weights[:1]), np.cumsum(weights, 0)]) * INT8_MAX
     channels = len(weights)
-    for number in range(1, channels + 1):
+    for chunks in range(1, channels + 1):
+        bounds = _chunk_bounds(channels, chunks)
         if all(
-            np.all(sums[end] - sums[start] <= EXACT) for start, end in _bounds(channels, number)
+            np.all(cumulative[end] - cumulative[start] <= FLOAT32_EXACT) for start, end in bounds
         ):
-            return number
+            return chunks
     return 0
 
 
-def multiply(inputs: Array, kernel: Array, number: int) -> Array:
-    """``i8[…, C] · i8[C, D]`` to ``i32[…, D]``; `number` is `pieces` of the kernel."""
-    if not number:
-        return integers(inputs, kernel)
+def multiply(inputs: Array, kernel: Array, chunks: int) -> Array:
+    """The product of ``i8[…, C]`` and ``i8[C, D]``, ``i32[…, D]``.
+
+    Args:
+      inputs, kernel: integers from -127 to 127.
+      chunks: `chunk_count` of the kernel.
+    """
+    if not chunks:
+        return multiply_integers(inputs, kernel)
     return lax.platform_dependent(
-        inputs, kernel, cpu=lambda x, k: _multiply_floats(x, k, number), default=integers
+        inputs,
+        kernel,
+        cpu=lambda inputs, kernel: _multiply_floats(inputs, kernel, chunks),
+        default=multiply_integers,
     )
 
 
-def integers(inputs: Array, kernel: Array) -> Array:
-    """`multiply` in integers."""
+def multiply_integers(inputs: Array, kernel: Array) -> Array:
+    """`multiply` in integer arithmetic."""
     contracted = (((inputs.ndim - 1,), (0,)), ((), ()))
     return lax.dot_general(inputs, kernel, contracted, preferred_element_type=jnp.int32)
 
 
 def convolve(
-    images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]
+    images: Array, kernel: Array, window: Window, chunks: int, convolution: Callable[..., Array]
 ) -> Array:
-    """``i8[N, H, W, C]`` by ``i8[h, w, C / groups, D]`` to ``i32[N, H', W', D]``.
+    """Convolves ``i8[N, H, W, C]`` with ``i8[h, w, C / groups, D]`` to ``i32[N, H', W', D]``.
 
     Args:
       images, kernel: integers from -127 to 127.
       window: how the kernel moves.
-      number: `pieces` of the kernel.
-      convolution: `jax.lax.conv_general_dilated`, or what takes its place in float32 on a CPU.
+      chunks: `chunk_count` of the kernel.
+      convolution: `jax.lax.conv_general_dilated`, or a replacement of it for float32 on a CPU.
     """
-    window = _in_pixels(images, kernel, window)
+    window = _padding_in_pixels(images, kernel, window)
 
     def in_floats(images: Array, kernel: Array) -> Array:
-        return convolve_floats(images, kernel, window, number, convolution)
+        return convolve_floats(images, kernel, window, chunks, convolution)
 
-    def native(images: Array, kernel: Array) -> Array:
-        return _convolved(
+    def in_integers(images: Array, kernel: Array) -> Array:
+        return _convolve(
             lax.conv_general_dilated, images, kernel, window, preferred_element_type=jnp.int32
         )
 
     def by_windows(images: Array, kernel: Array) -> Array:
         return convolve_windows(images, kernel, window)
 
-    ways = {"cpu": in_floats if number else native, "cuda": by_windows, "rocm": by_windows}
-    return lax.platform_dependent(images, kernel, **ways, default=native)
+    return lax.platform_dependent(
+        images,
+        kernel,
+        cpu=in_floats if chunks else in_integers,
+        cuda=by_windows,
+        rocm=by_windows,
+        default=in_integers,
+    )
 
 
 def convolve_floats(
-    images: Array, kernel: Array, window: Window, number: int, convolution: Callable[..., Array]
+    images: Array, kernel: Array, window: Window, chunks: int, convolution: Callable[..., Array]
 ) -> Array:
-    """`convolve` in float32, the channels in pieces; `Window.padding` in pixels."""
+    """`convolve` in float32, chunk by chunk; the window's padding is in pixels."""
     total = None
-    for start, end in _bounds(kernel.shape[2], number):
-        part = _of_each_group(images, window.groups, start, end).astype(jnp.float32)
+    for start, end in _chunk_bounds(kernel.shape[2], chunks):
+        channels = _channels_of_groups(images, window.groups, start, end).astype(jnp.float32)
         weights = kernel[:, :, start:end].astype(jnp.float32)
-        found = _convolved(
-            convolution, part, weights, window, precision=lax.Precision.HIGHEST
-        ).astype(jnp.int32)
-        total = found if total is None else total + found
+        sums = _convolve(convolution, channels, weights, window, precision=lax.Precision.HIGHEST)
+        sums = sums.astype(jnp.int32)
+        total = sums if total is None else total + sums
     return total
 
 
 def convolve_windows(images: Array, kernel: Array, window: Window) -> Array:
-    """`convolve` as a product, the window's pixels side by side as channels; `Window.padding` in pixels."""
+    """`convolve` as a matrix product of the windows' pixels; the window's padding is in pixels."""
     height, width, channels, outputs = kernel.shape
     groups = window.groups
-    seen = jnp.stack(list(_shifted(images, kernel.shape[:2], window)), 3)  # i8[N, H', W', h · w, C]
-    *place, taps, _ = seen.shape
-    seen = (
-        seen.reshape(*place, taps, groups, channels)
-        .swapaxes(3, 4)
-        .reshape(*place, groups, taps * channels)
-    )
+    # i8[N, H', W', h · w, C], then i8[N, H', W', groups, h · w · C / groups]
+    pixels = jnp.stack(list(_pixels_per_tap(images, kernel.shape[:2], window)), 3)
+    *leading, taps, _ = pixels.shape
+    pixels = pixels.reshape(*leading, taps, groups, channels).swapaxes(3, 4)
+    pixels = pixels.reshape(*leading, groups, taps * channels)
     weights = kernel.reshape(height * width * channels, groups, outputs // groups)
-    found = [integers(seen[..., group, :], weights[:, group]) for group in range(groups)]
-    return jnp.concatenate(found, -1)
+    sums = [multiply_integers(pixels[..., group, :], weights[:, group]) for group in range(groups)]
+    return jnp.concatenate(sums, -1)
 
 
-def _multiply_floats(inputs: Array, kernel: Array, number: int) -> Array:
+def _multiply_floats(inputs: Array, kernel: Array, chunks: int) -> Array:
     total = None
-    for start, end in _bounds(len(kernel), number):
-        part, weights = (
-            inputs[..., start:end].astype(jnp.float32),
-            kernel[start:end].astype(jnp.float32),
-        )
-        found = jnp.matmul(part, weights, precision=lax.Precision.HIGHEST).astype(jnp.int32)
-        total = found if total is None else total + found
+    for start, end in _chunk_bounds(len(kernel), chunks):
+        channels = inputs[..., start:end].astype(jnp.float32)
+        weights = kernel[start:end].astype(jnp.float32)
+        sums = jnp.matmul(channels, weights, precision=lax.Precision.HIGHEST).astype(jnp.int32)
+        total = sums if total is None else total + sums
     return total
 
 
-def _bounds(channels: int, number: int) -> Iterator[tuple[int, int]]:
-    """Beginnings and ends of so many pieces, as equal as can be."""
-    ends = [channels * piece // number for piece in range(number + 1)]
-    return itertools.pairwise(ends)
+def _chunk_bounds(channels: int, chunks: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each chunk; the chunks are as equal as possible."""
+    return itertools.pairwise(channels * chunk // chunks for chunk in range(chunks + 1))
 
 
-def _of_each_group(images: Array, groups: int, start: int, end: int) -> Array:
-    """Some of the channels of each group."""
-    *place, channels = images.shape
-    parts = images.reshape(*place, groups, channels // groups)[..., start:end]
-    return parts.reshape(*place, groups * (end - start))
+def _channels_of_groups(images: Array, groups: int, start: int, end: int) -> Array:
+    """The channels `start` to `end` of each group."""
+    *leading, channels = images.shape
+    grouped = images.reshape(*leading, groups, channels // groups)[..., start:end]
+    return grouped.reshape(*leading, groups * (end - start))
 
 
-def _shifted(images: Array, sides: tuple[int, int], window: Window) -> Iterator[Array]:
-    """For each tap of a kernel the pixels that it meets, ``i8[N, H', W', C]``."""
+def _pixels_per_tap(images: Array, sides: tuple[int, int], window: Window) -> Iterator[Array]:
+    """For each tap of the kernel, the pixels that it is multiplied with, ``i8[N, H', W', C]``."""
     images = jnp.pad(images, ((0, 0), *window.padding, (0, 0)))
     spans = [(side - 1) * step for side, step in zip(sides, window.dilation, strict=True)]
-    for row in range(sides[0]):
-        for column in range(sides[1]):
-            first = (row * window.dilation[0], column * window.dilation[1])
-            last = [
-                begin + size - span
-                for begin, size, span in zip(first, images.shape[1:3], spans, strict=True)
-            ]
-            yield images[
-                :, first[0] : last[0] : window.strides[0], first[1] : last[1] : window.strides[1]
-            ]
+    for tap in np.ndindex(*sides):
+        first = [index * step for index, step in zip(tap, window.dilation, strict=True)]
+        rows, columns = (
+            slice(first[axis], first[axis] + images.shape[1 + axis] - spans[axis], stride)
+            for axis, stride in enumerate(window.strides)
+        )
+        yield images[:, rows, columns]
 
 
-def _in_pixels(images: Array, kernel: Array, window: Window) -> Window:
-    """The same window, its padding in pixels."""
+def _padding_in_pixels(images: Array, kernel: Array, window: Window) -> Window:
+    """The same window with its padding in pixels."""
     if not isinstance(window.padding, str):
         return window
     spans = [
         (side - 1) * step + 1 for side, step in zip(kernel.shape[:2], window.dilation, strict=True)
     ]
-    pads = lax.padtype_to_pads(images.shape[1:3], spans, window.strides, window.padding)
-    return Window(
-        window.strides,
-        tuple((int(low), int(high)) for low, high in pads),
-        window.dilation,
-        window.groups,
-    )
+    padding = lax.padtype_to_pads(images.shape[1:3], spans, window.strides, window.padding)
+    return replace(window, padding=tuple((int(low), int(high)) for low, high in padding))
 
 
-def _convolved(
+def _convolve(
     convolution: Callable[..., Array], images: Array, kernel: Array, window: Window, **options
 ) -> Array:
     return convolution(
-        images, kernel, window.strides, window.padding, rhs_dilation=window.dilation, dimension_numbers=NHWC,
-        feature_group_count=window.groups, **options,
-    )  # fmt: skip
+        images,
+        kernel,
+        window.strides,
+        window.padding,
+        rhs_dilation=window.dilation,
+        dimension_numbers=NHWC,
+        feature_group_count=window.groups,
+        **options,
+    )

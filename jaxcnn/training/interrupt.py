@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM as a request that the loop answers between two dispatches, when its state is whole."""
+"""Ctrl-C and SIGTERM, deferred until the training loop is between two dispatches.
+
+Only there is the train state complete and can be saved.
+"""
 
 import contextlib
 import signal
@@ -8,23 +11,31 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
-    """Within, a first SIGINT or SIGTERM only makes the function given return True; a second one acts at once."""
-    asked = threading.Event()
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # signals reach the main thread alone
-        yield asked.is_set
+    """Defers the first SIGINT or SIGTERM within the `with` block; a second one acts at once.
+
+    Only the main thread receives signals: in any other thread nothing is changed.
+
+    Yields:
+      A function without arguments that returns True once a signal has arrived.
+
+    >>> with deferred_interrupts() as interrupted:
+    ...     interrupted()
+    False
+    """
+    requested = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield requested.is_set
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def ask(number, frame):
-        asked.set()
-        signal.signal(number, before[number])
+    def defer(number, frame):
+        requested.set()
+        signal.signal(number, previous[number])
 
-    for number in before:
-        signal.signal(number, ask)
+    for number in previous:
+        signal.signal(number, defer)
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

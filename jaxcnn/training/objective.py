@@ -1,4 +1,7 @@
-"""What is minimised and counted: masked sums over a batch, so that means over any number of batches are exact."""
+"""The training objective and its metrics, as masked sums over a batch.
+
+Sums, unlike means, can be added up over any number of batches of any size without error.
+"""
 
 from typing import Any
 
@@ -14,15 +17,26 @@ AUXILIARY_WEIGHT = 0.3  # Szegedy et al. 2015, §5
 
 
 def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
-    """Cross-entropy in nats, correct answers and examples, summed over the rows that `batch` does not mask.
+    """Sums cross-entropy in nats, correct predictions and examples over the rows not masked.
 
     Args:
-      outputs: logits ``f32[N, classes]``; ``f32[N, 1]`` is the logit of the second of two classes, whose cross-entropy is
-        the binary one; of several arrays, the first decides and the others are auxiliary heads, which add 0.3 of their loss.
-      batch: ``label`` ``i32[N]`` and, where some rows only fill up the batch, ``mask`` ``f32[N]``, 0 for those.
+      outputs: logits ``f32[N, classes]``. A single column ``f32[N, 1]`` is the logit of the second
+        of two classes, and its cross-entropy is the binary one. In a tuple the first array is the
+        network's prediction; the others are auxiliary heads, whose losses are added with a weight
+        of 0.3.
+      batch: ``label`` ``i32[N]``; in a batch with padding rows also ``mask`` ``f32[N]``, which is 0
+        for those.
 
     Returns:
       ``loss``, ``correct`` and ``count``, each ``f32[]``.
+
+    References:
+      Szegedy et al. 2015, *Going Deeper with Convolutions*, §5, for the auxiliary heads.
+
+    >>> batch = {"image": jnp.zeros((3, 1, 1, 1)), "label": jnp.array([0, 1, 1])}
+    >>> logits = jnp.array([[5.0, -5.0], [-5.0, 5.0], [5.0, -5.0]])
+    >>> int(classification(logits, batch)["correct"])
+    2
     """
     first, *auxiliary = outputs if isinstance(outputs, tuple) else (outputs,)
     logits, labels, mask = class_logits(first), batch["label"], mask_of(batch)
@@ -40,16 +54,31 @@ def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
 
 
 def class_logits(logits: Array) -> Array:
-    """``f32[N, classes]``; a single column z becomes (0, z), whose softmax is the sigmoid."""
-    return (
-        jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
-        if logits.shape[-1] == 1
-        else logits
-    )
+    """Logits of all classes, ``f32[N, classes]``.
+
+    A single column z becomes (0, z), whose softmax is the sigmoid of z.
+
+    >>> class_logits(jnp.array([[2.0]])).tolist()
+    [[0.0, 2.0]]
+    """
+    if logits.shape[-1] != 1:
+        return logits
+    return jnp.concatenate([jnp.zeros_like(logits), logits], axis=-1)
 
 
 def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = ()) -> Array:
-    """``factor / 2 · Σ w²`` over the kernels of some layers, of all where none is named: a term of the loss, ``f32[]``."""
+    """The penalty ``factor / 2 · Σ w²``, a term of the loss, ``f32[]``.
+
+    Args:
+      params: the parameters, a dict of layers.
+      factor: the weight decay.
+      layers: names of the layers whose kernels are summed over; all layers if empty. Biases and
+        scales are never included.
+
+    >>> params = {"out": {"kernel": jnp.full((2, 2), 3.0), "bias": jnp.ones(2)}}
+    >>> float(weight_decay_penalty(params, factor=0.5))
+    9.0
+    """
     leaves = jax.tree.leaves_with_path(params)
     kernels = [
         leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)
@@ -58,12 +87,19 @@ def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = (
 
 
 def mask_of(batch: Batch) -> Array:
-    """``f32[N]``: 1 for every row that counts."""
+    """The mask of a batch, ``f32[N]``: 1 for an example, 0 for a padding row."""
     return batch["mask"] if "mask" in batch else jnp.ones(len(batch["image"]), jnp.float32)
 
 
 def means(metrics: Metrics) -> dict[str, float]:
-    """Means from summed metrics: ``loss`` in nats, ``accuracy`` from 0 to 1, any other under its own name.
+    """Divides summed metrics by ``count``.
+
+    Args:
+      metrics: sums, one of which is ``count``.
+
+    Returns:
+      ``loss`` in nats, ``accuracy`` from 0 to 1 (of ``correct``), and the mean of any other metric
+      under its own name.
 
     >>> means({"loss": jnp.float32(3), "correct": jnp.float32(1), "count": jnp.float32(4)})
     {'loss': 0.75, 'accuracy': 0.25}

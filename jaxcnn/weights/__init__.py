@@ -1,46 +1,53 @@
-"""Weights from elsewhere: Darknet's and PyTorch's files, and checkpoints."""
+"""Reads weights from checkpoints and from files of Darknet and PyTorch, and assigns them."""
 
 from etils import epath
 from flax import nnx
 
 from jaxcnn.errors import InputError
-from jaxcnn.weights.assign import Weights, assign, names
-from jaxcnn.weights.checkpoint import identity_of, weights_of
+from jaxcnn.weights.assign import Weights, array_shapes, assign
+from jaxcnn.weights.checkpoint import read_checkpoint, read_identity
 from jaxcnn.weights.darknet import read_darknet
 from jaxcnn.weights.pytorch import read_pytorch
 
 __all__ = [
     "Weights",
+    "array_shapes",
     "assign",
-    "identity_of",
-    "names",
     "read",
+    "read_checkpoint",
     "read_darknet",
+    "read_identity",
     "read_pytorch",
-    "weights_of",
 ]
 
 
 def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:
-    """Reads weights for a network, to be put into it by `assign`.
+    """Reads the weights of a network, which `assign` puts into it.
 
     Args:
-      path: a ``.weights`` file (Darknet), a ``.safetensors`` file (PyTorch) or a checkpoint's folder.
+      path: a ``.weights`` file (Darknet), a ``.safetensors`` file (PyTorch) or the folder of a
+        checkpoint.
       model_name: a key of `jaxcnn.models.MODELS`.
-      model: the network of that name, for any number of classes; may be abstract, as from `nnx.eval_shape`.
+      model: the network of that name, for any number of classes; its arrays may be abstract, as
+        from `nnx.eval_shape`.
+
+    Returns:
+      Arrays by dotted name. Those of the last layer may be missing or of another shape.
 
     Raises:
-      InputError: there is nothing of that kind, it is damaged, or of another network.
+      InputError: the path does not exist, the file is of another kind or damaged, or the weights
+        are of another network.
     """
-    place = epath.Path(path).expanduser()
-    if not place.exists():
+    location = epath.Path(path).expanduser()
+    if not location.exists():
         raise InputError(f"there is no file or folder {path}")
-    if place.is_dir():
-        return weights_of(place)
-    if place.suffix == ".weights":
-        return read_darknet(place, model)
-    if place.suffix == ".safetensors":
-        return read_pytorch(place, model_name, model)
+    if location.is_dir():
+        return read_checkpoint(location)
+    if location.suffix == ".weights":
+        return read_darknet(location, model)
+    if location.suffix == ".safetensors":
+        return read_pytorch(location, model_name, model)
     raise InputError(
-        f"weights in {path}: expected a .weights file (Darknet), a .safetensors file (PyTorch) or a checkpoint's folder"
+        f"weights in {path}: expected a .weights file (Darknet), a .safetensors file (PyTorch) or "
+        "a checkpoint folder"
     )

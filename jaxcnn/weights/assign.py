@@ -1,4 +1,4 @@
-"""Named arrays into a network, and what of it they leave as drawn."""
+"""Assigns named arrays to the variables of a network."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,20 +9,19 @@ from jaxcnn.errors import InputError
 Weights = dict[str, np.ndarray]
 Shape = tuple[int, ...]
 
-HEADS = (
-    "out",
-    "head1",
-    "head2",
-)  # what depends on the number of classes: the last layer, GoogLeNet's auxiliary heads
+# The layers that depend on the number of classes: the last one and GoogLeNet's auxiliary heads.
+HEADS = ("out", "head1", "head2")
 
 _ASSIGNABLE = nnx.Not(nnx.RngState)
-_SHOWN = 3
+_LISTED = 3  # names that an error message lists of each kind
 
 
-def names(model: nnx.Module) -> dict[str, Shape]:
-    """What can be assigned: parameters, running statistics and fixed numbers, not random keys; the model may be abstract.
+def array_shapes(model: nnx.Module) -> dict[str, Shape]:
+    """The names and shapes of the arrays that can be assigned; the model may be abstract.
 
-    >>> names(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+    These are parameters, running statistics and fixed arrays, not random keys.
+
+    >>> array_shapes(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
     {'bias': (3,), 'kernel': (2, 3)}
     """
     return {
@@ -32,67 +31,84 @@ def names(model: nnx.Module) -> dict[str, Shape]:
 
 
 def assign(model: nnx.Module, weights: Weights, *, new_head: bool = False) -> list[str]:
-    """Puts arrays into a network, in place; each takes the dtype of what it replaces.
+    """Assigns arrays to a network, in place; each is cast to the dtype of the array it replaces.
 
     Args:
-      model: a network with numbers.
-      weights: by dotted path, as `names` gives them.
-      new_head: a layer of `HEADS` keeps its drawn values where the weights have none for it, or other shapes, and weights
-        for heads that the network lacks are not used: the network is for other classes.
+      model: an initialized network.
+      weights: arrays by dotted name, see `array_shapes`.
+      new_head: allow weights for another number of classes: a layer of `HEADS` keeps its initial
+        values if the weights lack it or have another shape, and weights for heads that the network
+        lacks are ignored.
 
     Returns:
-      The names left as drawn.
+      The names that keep their initial values.
 
     Raises:
-      InputError: names are missing, or unknown, or shapes differ; then nothing was assigned.
+      InputError: missing names, unknown names or other shapes; in that case nothing is assigned.
+
+    >>> model = nnx.Linear(1, 1, rngs=nnx.Rngs(0))
+    >>> assign(model, {"kernel": np.full((1, 1), 2.0), "bias": np.ones(1)})
+    []
+    >>> model(jnp.array([3.0])).tolist()
+    [7.0]
     """
-    shapes = names(model)
-    kept = _kept(shapes, weights) if new_head else []
-    required = {name: shape for name, shape in shapes.items() if name not in kept}
-    surplus = [name for name in weights if name not in shapes and not (new_head and _in_head(name))]
-    _require_fit(required, weights, surplus)
-    drawn = nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))
-    named = [(path, variable, _dotted(path)) for path, variable in drawn]
-    new = [
-        (path, jnp.asarray(weights[name], variable.dtype))
-        for path, variable, name in named
-        if name in required
+    expected = array_shapes(model)
+    kept = _unfit_head_names(expected, weights) if new_head else []
+    required = {name: shape for name, shape in expected.items() if name not in kept}
+    unknown = [
+        name for name in weights if name not in expected and not (new_head and _in_head(name))
     ]
-    nnx.update(model, nnx.from_flat_state(new))
+    _require_fit(required, weights, unknown)
+    updates = [
+        (path, jnp.asarray(weights[_dotted(path)], variable.dtype))
+        for path, variable in nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))
+        if _dotted(path) in required
+    ]
+    nnx.update(model, nnx.from_flat_state(updates))
     return kept
 
 
-def _kept(shapes: dict[str, Shape], weights: Weights) -> list[str]:
-    """All names of the head's layers that do not fit: a kernel as drawn with somebody's bias would be neither."""
-    unfit = {
+def _unfit_head_names(expected: dict[str, Shape], weights: Weights) -> list[str]:
+    """All names of the head's layers for which an array is missing or of another shape.
+
+    A layer is kept as a whole: an initial kernel with somebody else's bias would make no sense.
+    """
+    unfit_layers = {
         _layer(name)
-        for name, shape in shapes.items()
+        for name, shape in expected.items()
         if _in_head(name) and not _fits(shape, weights.get(name))
     }
-    return [name for name in shapes if _layer(name) in unfit]
+    return [name for name in expected if _layer(name) in unfit_layers]
 
 
-def _require_fit(required: dict[str, Shape], weights: Weights, surplus: list[str]) -> None:
+def _require_fit(required: dict[str, Shape], weights: Weights, unknown: list[str]) -> None:
     missing = [name for name in required if name not in weights]
-    differing = [
-        f"{name} is {_by(np.shape(weights[name]))} there, {_by(shape)} here"
+    other_shape = [
+        f"{name} is {_format_shape(np.shape(weights[name]))} instead of {_format_shape(shape)}"
         for name, shape in required.items()
         if name in weights and not _fits(shape, weights[name])
     ]
     problems = [
-        f"{len(found)} {what}: {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}"
-        for found, what in (
+        _summarize(names, problem)
+        for names, problem in (
             (missing, "missing"),
-            (surplus, "unknown"),
-            (differing, "of another shape"),
+            (unknown, "unknown"),
+            (other_shape, "of another shape"),
         )
-        if found
+        if names
     ]
     if problems:
         raise InputError(
-            f"the weights do not fit the network: {'; '.join(problems)}. They must be of the same --model, for "
-            "images of the same size; with --init-from the last layer alone may be for other classes, and is then drawn anew"
+            f"the weights do not fit the network: {'; '.join(problems)}. They must be of the same "
+            "--model, for images of the same size; only with --init-from may the last layer be for "
+            "other classes, and it then starts from random values"
         )
+
+
+def _summarize(names: list[str], problem: str) -> str:
+    """The number of names and the first of them, such as ``2 missing: out.bias, out.kernel``."""
+    more = ", …" if len(names) > _LISTED else ""
+    return f"{len(names)} {problem}: {', '.join(names[:_LISTED])}{more}"
 
 
 def _fits(shape: Shape, array: np.ndarray | None) -> bool:
@@ -111,5 +127,5 @@ def _dotted(path: tuple) -> str:
     return ".".join(str(part) for part in path)
 
 
-def _by(shape: Shape) -> str:
-    return "×".join(str(side) for side in shape) or "a single number"
+def _format_shape(shape: Shape) -> str:
+    return "×".join(str(side) for side in shape) or "a scalar"

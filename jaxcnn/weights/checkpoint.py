@@ -1,4 +1,4 @@
-"""The weights in a folder that `jaxcnn.training.Checkpoints` wrote, without knowing the network."""
+"""Reads the weights of a `jaxcnn.training` checkpoint without knowing its network."""
 
 import json
 from typing import Any
@@ -13,91 +13,94 @@ from jaxcnn.errors import InputError
 from jaxcnn.weights.assign import Weights
 
 _IDENTITY = "identity.json"
-_PARTS = ("params", "frozen", "average", "model_state")  # fields of `jaxcnn.training.TrainState`
+# Fields of `jaxcnn.training.TrainState`; before version 0.2 `ema_params` was called `average`.
+_FIELDS = ("params", "frozen", "ema_params", "average", "model_state")
 
 
-def weights_of(folder: epath.PathLike) -> Weights:
-    """The best weights of a checkpoint, the last where there is no best: those that evaluation uses.
+def read_checkpoint(folder: epath.PathLike) -> Weights:
+    """Reads the weights that evaluation uses.
 
-    A moving average of parameters stands for the parameters; random keys and counters are left out.
+    These are the best weights, or the last ones if no best weights were saved. Averaged parameters
+    replace the parameters. Random keys and counters are left out.
+
+    Args:
+      folder: of the checkpoint; it has the sub-folders ``last`` and ``best``.
 
     Raises:
-      InputError: the folder is no checkpoint, or is damaged.
+      InputError: the folder is not a checkpoint, or is damaged.
     """
-    identity_of(folder)
-    path = _newest(epath.Path(folder).expanduser().resolve())
+    read_identity(folder)
+    path = _state_folder(epath.Path(folder).expanduser().resolve())
     try:
-        state = _read(path)
-    except (
-        Exception
-    ) as error:  # orbax and tensorstore raise many kinds for a file that is not what it was
+        state = _read_state(path)
+    except Exception as error:  # orbax and tensorstore raise many kinds for a damaged file
         raise _damaged(folder, error) from error
-    parameters = _flat(state.get("params", {})) | _flat(state.get("average", {}))
-    weights = parameters | _flat(state.get("frozen", {})) | _flat(state.get("model_state", {}))
+    parameters = _flatten(state.get("params", {}))
+    for name in ("ema_params", "average"):
+        parameters |= _flatten(state.get(name, {}))
     if not parameters:
-        raise InputError(f"the checkpoint in {folder} holds no weights")
-    return weights
+        raise InputError(f"the checkpoint in {folder} contains no weights")
+    return parameters | _flatten(state.get("frozen", {})) | _flatten(state.get("model_state", {}))
 
 
-def identity_of(folder: epath.PathLike) -> dict[str, Any]:
-    """What a checkpoint says of its run: model, data, and whatever else it was given.
+def read_identity(folder: epath.PathLike) -> dict[str, Any]:
+    """Reads the identity of a checkpoint's run: its model, data, batch size and other settings.
 
     Raises:
-      InputError: the folder is no checkpoint, or is damaged.
+      InputError: the folder is not a checkpoint, or is damaged.
     """
     path = epath.Path(folder).expanduser() / _IDENTITY
     if not path.exists():
         raise InputError(
-            f"{folder} is no checkpoint: it has no {_IDENTITY}; give the folder that holds it, with the sub-folders last and best"
+            f"{folder} is not a checkpoint: it has no {_IDENTITY}; give the folder that contains "
+            "this file and the sub-folders last and best"
         )
     try:
-        found = json.loads(path.read_text())
+        identity = json.loads(path.read_text())
     except ValueError as error:
         raise _damaged(folder, error) from error
-    if not isinstance(found, dict):
-        raise _damaged(folder, ValueError(f"{_IDENTITY} holds no table"))
-    return found
+    if not isinstance(identity, dict):
+        raise _damaged(folder, ValueError(f"{_IDENTITY} is not a JSON object"))
+    return identity
 
 
-def _newest(folder: epath.Path) -> epath.Path:
+def _state_folder(folder: epath.Path) -> epath.Path:
+    """The folder of the newest best state, or of the newest last state."""
     for name in ("best", "last"):
-        steps = (
-            [path for path in (folder / name).iterdir() if path.name.isdigit()]
-            if (folder / name).is_dir()
-            else []
-        )
-        if steps:
-            return max(steps, key=lambda path: int(path.name)) / "state"
+        saves = (folder / name).iterdir() if (folder / name).is_dir() else ()
+        saves = [path for path in saves if path.name.isdigit()]
+        if saves:
+            return max(saves, key=lambda path: int(path.name)) / "state"
     raise InputError(f"the checkpoint in {folder} is empty: neither best nor last has been saved")
 
 
-def _read(path: epath.Path) -> dict[str, Any]:
-    """The state's weights as NumPy arrays, on no device: a checkpoint of eight devices can be read on one."""
-    reader = ocp.PyTreeCheckpointHandler()
-    tree = reader.metadata(path).tree
-    wanted = _without_random({part: tree[part] for part in _PARTS if part in tree})
-    how = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), wanted)
-    return reader.restore(
-        path, args=ocp.args.PyTreeRestore(wanted, restore_args=how, partial_restore=True)
+def _read_state(folder: epath.Path) -> dict[str, Any]:
+    """The weights of a state as NumPy arrays, so that the devices it was saved on do not matter."""
+    handler = ocp.PyTreeCheckpointHandler()
+    saved = handler.metadata(folder).tree
+    target = _floating_point_leaves({name: saved[name] for name in _FIELDS if name in saved})
+    restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
+    return handler.restore(
+        folder,
+        args=ocp.args.PyTreeRestore(target, restore_args=restore_args, partial_restore=True),
     )
 
 
-def _without_random(tree: Any) -> Any:
-    """Without keys and counters, the only leaves that hold integers, and without branches that are then empty."""
+def _floating_point_leaves(tree: Any) -> Any:
+    """The tree without keys and counters, its integer leaves, and without empty branches."""
     if not isinstance(tree, dict):
         return tree if jnp.issubdtype(tree.dtype, jnp.floating) else None
-    kept = {name: _without_random(child) for name, child in tree.items()}
-    return {name: child for name, child in kept.items() if child}
+    children = {name: _floating_point_leaves(child) for name, child in tree.items()}
+    return {name: child for name, child in children.items() if child}
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> Weights:
+def _flatten(tree: dict[str, Any], prefix: str = "") -> Weights:
     weights = {}
     for name, child in tree.items():
-        weights |= (
-            _flat(child, f"{prefix}{name}.")
-            if isinstance(child, dict)
-            else {f"{prefix}{name}": child}
-        )
+        if isinstance(child, dict):
+            weights |= _flatten(child, f"{prefix}{name}.")
+        else:
+            weights[f"{prefix}{name}"] = child
     return weights
 
 

@@ -1,4 +1,4 @@
-"""``--json``: what a script reads."""
+"""The document that ``--json`` prints on stdout."""
 
 import json
 
@@ -33,32 +33,21 @@ def test_stdout_is_one_document_with_the_records_as_in_their_files(capsys, tmp_p
     assert again["records"][0]["provenance"]["time"] == document["records"][0]["provenance"]["time"]
 
 
-def test_a_case_that_failed_is_in_it_too(capsys, tmp_path):
-    assert (
-        run.main(
-            [*SMALL, "--optimizer=sgd", "--learning-rate=1e38", f"--results={tmp_path}", "--json"]
-        )
-        == 1
-    )
+def test_a_failed_case_is_in_the_document(capsys, tmp_path):
+    diverging = ["--optimizer=sgd", "--learning-rate=1e38"]
+    assert run.main([*SMALL, *diverging, f"--results={tmp_path}", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     (record,) = document["records"]
-    assert (
-        document["exit_code"] == 1
-        and record["status"] == "failed"
-        and "at step" in record["message"]
-    )
+    assert document["exit_code"] == 1
+    assert record["status"] == "failed" and "at step" in record["message"]
 
 
-def test_a_plan_is_a_document_too(capsys, tmp_path):
+def test_a_dry_run_prints_its_cases(capsys, tmp_path):
     assert run.main([*SMALL, f"--results={tmp_path}", "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (case,) = document["cases"]
-    assert (document["exit_code"], case["study"], case["measured"], case["seconds"]) == (
-        0,
-        "train",
-        False,
-        None,
-    )
+    assert document["exit_code"] == 0 and case["study"] == "train"
+    assert case["measured"] is False and case["seconds"] is None
     assert case["settings"]["model"] == "logistic" and not list(tmp_path.rglob("*"))
 
 
@@ -72,9 +61,8 @@ def test_a_plan_is_a_document_too(capsys, tmp_path):
 def test_bad_input_leaves_stdout_empty(arguments, message, capsys, tmp_path):
     assert run.main([*SMALL, f"--results={tmp_path / 'r'}", "--json", *arguments]) == 2
     output, error = capsys.readouterr()
-    assert (
-        output == "" and error.startswith("error: ") and message in error and error.count("\n") == 1
-    )
+    assert output == ""
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
 def test_several_studies_are_one_document(capfd, tmp_path):

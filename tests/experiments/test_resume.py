@@ -1,4 +1,4 @@
-"""Real processes, really killed."""
+"""Training processes that are killed or interrupted, and resumed."""
 
 import json
 import os
@@ -23,41 +23,41 @@ COMMAND = [
 ]
 
 
-def start(results: Path, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "experiments.run", *COMMAND, f"--results={results}", *more]
+def start(results: Path, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "experiments.run", *COMMAND, f"--results={results}", *options]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
 
 
-def finish(results: Path, *more: str) -> str:
-    process = start(results, *more)
+def finish(results: Path, *options: str) -> str:
+    """Runs the command to its end; returns its output."""
+    process = start(results, *options)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     return output
 
 
-def record(results: Path) -> dict:
+def read_record(results: Path) -> dict:
     (path,) = (results / "train").glob("*.json")
     return json.loads(path.read_text())
 
 
 def last_step(results: Path) -> int:
-    steps = [
-        int(path.name) for path in results.glob("train/*.checkpoints/last/*") if path.name.isdigit()
-    ]
-    return max(steps, default=0)
+    """The step of the newest checkpoint; 0 if there is none."""
+    names = [path.name for path in results.glob("train/*.checkpoints/last/*")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
-def stop_within(
+def send_signal_within(
     results: Path, process: subprocess.Popen, signal_number: int, low: int, high: int
 ) -> None:
-    """Sends the signal as soon as a checkpoint of a step from `low` to before `high` is there."""
+    """Sends the signal as soon as there is a checkpoint of a step with ``low <= step < high``."""
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline and process.poll() is None:
         if low <= last_step(results) < high:
             if signal_number == signal.SIGINT:
-                os.killpg(process.pid, signal_number)  # as a terminal does: the workers get it too
+                os.killpg(process.pid, signal_number)  # as a terminal does, to the workers as well
             else:
                 process.send_signal(signal_number)
             return
@@ -68,7 +68,7 @@ def stop_within(
 
 
 def final_parameters(results: Path) -> dict:
-    """Every array of the last state, as bytes."""
+    """Every array of the last state except its keys, as bytes by path."""
     import jax
     import numpy as np
     import orbax.checkpoint as ocp
@@ -78,10 +78,9 @@ def final_parameters(results: Path) -> dict:
         tree = manager.restore(
             int(folder.name), args=ocp.args.Composite(state=ocp.args.StandardRestore())
         )["state"]
-    unkeyed = [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
     return {
-        path: np.asarray(leaf).tobytes()
-        for path, leaf in unkeyed
+        jax.tree_util.keystr(path): np.asarray(leaf).tobytes()
+        for path, leaf in jax.tree.leaves_with_path(tree)
         if not jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     }
 
@@ -91,76 +90,81 @@ def without_times(curves: list[dict]) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def never_killed(tmp_path_factory):
-    results = tmp_path_factory.mktemp("whole")
+def uninterrupted(tmp_path_factory):
+    results = tmp_path_factory.mktemp("uninterrupted")
     finish(results)
     return results
 
 
 @pytest.mark.parametrize("pipeline", ["resident", "streamed"])
-def test_killed_in_mid_epoch_and_resumed_ends_with_the_same_bits(never_killed, tmp_path, pipeline):
-    whole = never_killed
+def test_a_run_killed_within_an_epoch_and_resumed_ends_with_the_same_bits(
+    uninterrupted, tmp_path, pipeline
+):
+    expected, options = uninterrupted, ["--save-every=7"]
     if pipeline == "streamed":
-        whole = tmp_path / "whole"
-        finish(whole, "--pipeline=streamed")
-    more = (f"--pipeline={pipeline}",) if pipeline == "streamed" else ()
+        expected = tmp_path / "expected"
+        finish(expected, "--pipeline=streamed")
+        options.append("--pipeline=streamed")
     results = tmp_path / "killed"
-    process = start(results, "--save-every=7", *more)
-    stop_within(results, process, signal.SIGKILL, 47, 130)  # an epoch has 45 steps
+    process = start(results, *options)
+    send_signal_within(results, process, signal.SIGKILL, 47, 130)  # an epoch has 45 steps
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     killed_at = last_step(results)
     assert not list((results / "train").glob("*.json"))
-    output = finish(results, "--save-every=7", *more)
+    output = finish(results, *options)
     assert f"resuming  after step {killed_at}" in output
-    assert final_parameters(results) == final_parameters(whole)
-    assert without_times(record(results)["curves"]) == without_times(record(whole)["curves"])
-    assert record(results)["metrics"]["test_loss"] == record(whole)["metrics"]["test_loss"]
-    assert record(results)["provenance"]["sessions"] == 2
+    assert final_parameters(results) == final_parameters(expected)
+    assert without_times(read_record(results)["curves"]) == without_times(
+        read_record(expected)["curves"]
+    )
+    assert (
+        read_record(results)["metrics"]["test_loss"]
+        == read_record(expected)["metrics"]["test_loss"]
+    )
+    assert read_record(results)["provenance"]["sessions"] == 2
 
 
-def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_go_on(never_killed, tmp_path):
+def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_resume(uninterrupted, tmp_path):
     process = start(tmp_path, "--save-every=7")
-    stop_within(tmp_path, process, signal.SIGINT, 7, 130)
+    send_signal_within(tmp_path, process, signal.SIGINT, 7, 130)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    (step,) = re.findall(
-        r"interrupted after step (\d+); the checkpoint is kept: the same command goes on from there",
-        output,
+    message = (
+        r"interrupted after step (\d+); the checkpoint is kept: the same command resumes from it"
     )
+    (step,) = re.findall(message, output)
     assert "Traceback" not in output
     assert last_step(tmp_path) == int(step)
     assert not list((tmp_path / "train").glob("*.json"))
     finish(tmp_path, "--save-every=7")
-    assert final_parameters(tmp_path) == final_parameters(never_killed)
+    assert final_parameters(tmp_path) == final_parameters(uninterrupted)
 
 
 def test_ctrl_c_of_a_streamed_run_with_workers(tmp_path):
     process = start(tmp_path, "--save-every=7", "--pipeline=streamed", "--epochs=30")
-    stop_within(tmp_path, process, signal.SIGINT, 7, 1000)
+    send_signal_within(tmp_path, process, signal.SIGINT, 7, 1000)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "interrupted after step" in output.splitlines()[-1], output
     assert "Traceback" not in output
 
 
-def test_an_interrupted_forced_run_goes_on_without_force(never_killed, tmp_path):
+def test_an_interrupted_forced_run_is_resumed_without_force(uninterrupted, tmp_path):
     finish(tmp_path)
     process = start(tmp_path, "--save-every=7", "--force")
-    while last_step(tmp_path) == 135:  # of the first run, until the new one begins anew
+    while last_step(tmp_path) == 135:  # of the first run, until the new one starts
         time.sleep(0.01)
-    stop_within(tmp_path, process, signal.SIGINT, 7, 130)
+    send_signal_within(tmp_path, process, signal.SIGINT, 7, 130)
     output, _ = process.communicate(timeout=60)
-    assert (
-        process.returncode == 130
-        and "the same command without --force goes on from there" in output
-    )
+    assert process.returncode == 130
+    assert "the same command without --force resumes from it" in output
     assert "resuming" in finish(tmp_path, "--save-every=7")
     assert len(list((tmp_path / "train").glob("*.json"))) == 2
-    assert final_parameters(tmp_path) == final_parameters(never_killed)
+    assert final_parameters(tmp_path) == final_parameters(uninterrupted)
 
 
-def test_a_second_run_shows_the_record_and_force_measures_again(never_killed):
-    before = os.listdir(never_killed / "train")
-    assert "already measured" in finish(never_killed)
-    assert os.listdir(never_killed / "train") == before
+def test_a_second_run_shows_the_record_and_force_measures_again(uninterrupted):
+    before = os.listdir(uninterrupted / "train")
+    assert "already measured" in finish(uninterrupted)
+    assert os.listdir(uninterrupted / "train") == before

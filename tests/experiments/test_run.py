@@ -1,10 +1,12 @@
-"""The command line: what it says to bad input, and what it leaves behind."""
+"""The command line of `experiments.run`: bad input, and the files that a run leaves."""
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from experiments import run
 
@@ -51,7 +53,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, message, capsys, tmp
     assert not list(results.rglob("*")), "something was written"
 
 
-def test_results_that_cannot_be_written_are_found_out_before_training(capsys, tmp_path):
+def test_an_unwritable_results_folder_is_noticed_before_training(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     assert run.main([*SMALL, f"--results={tmp_path / 'file'}"]) == 2
     assert "cannot write there" in capsys.readouterr().err
@@ -65,37 +67,38 @@ def test_results_that_cannot_be_written_are_found_out_before_training(capsys, tm
         ("--optimizer=adm", "did you mean 'adam'"),
     ],
 )
-def test_unknown_options_and_values_get_one_line_too(argument, message, capsys):
+def test_unknown_options_and_values_get_one_line_as_well(argument, message, capsys):
     assert run.main([argument]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
 
 def test_help_imports_neither_jax_nor_flax():
-    code = "import sys; from experiments.config import parse\ntry: parse(['--help'])\nexcept SystemExit: print([m for m in ('jax', 'flax', 'numpy') if m in sys.modules])"
-    output = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
-    ).stdout
+    code = (
+        "import sys; from experiments.config import parse\n"
+        "try: parse(['--help'])\n"
+        "except SystemExit: print([m for m in ('jax', 'flax', 'numpy') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
     assert output.splitlines()[-1] == "[]" and "--batch-size" in output
 
 
-def test_list_shows_all_there_is_to_choose(capsys):
+def test_list_shows_studies_models_datasets_strategies_precisions_and_augmentations(capsys):
     assert run.main(["--list"]) == 0
     output = capsys.readouterr().out
-    assert all(
-        name in output
-        for name in (
-            "train",
-            "lenet5",
-            "mnist_cnn",
-            "digits",
-            "cats_vs_dogs",
-            "tfds:NAME[/CONFIG]",
-            "pmap",
-            "float16",
-            "shift",
-        )
-    )
+    for name in (
+        "train",
+        "lenet5",
+        "mnist_cnn",
+        "digits",
+        "cats_vs_dogs",
+        "tfds:NAME[/CONFIG]",
+        "pmap",
+        "float16",
+        "shift",
+    ):
+        assert name in output, name
 
 
 def test_a_run_leaves_a_record_and_a_report_and_a_second_one_shows_them(capsys, tmp_path):
@@ -103,12 +106,11 @@ def test_a_run_leaves_a_record_and_a_report_and_a_second_one_shows_them(capsys, 
     (path,) = (tmp_path / "train").glob("*.json")
     record = json.loads(path.read_text())
     assert record["status"] == "ok" and record["settings"]["model"] == "logistic"
-    # 160 training images less 16 for validation make 7 batches of 20
+    # 160 training images minus 16 for validation make 7 batches of 20
     assert record["metrics"]["steps"] == 14 and record["metrics"]["epochs"] == 2
     assert record["provenance"]["examples"] == {"train": 144, "validation": 16, "test": 40}
-    assert (
-        record["metrics"]["flops_per_step"] == 2 * 20 * 2 * 7840
-    )  # one dense layer, its images need no gradient
+    # one dense layer, forward and the gradient of its weights; its input needs no gradient
+    assert record["metrics"]["flops_per_step"] == 2 * 20 * 2 * 7840
     assert sum(record["samples"]["dispatch_steps"]) == 14
     assert sum(record["samples"]["dispatch_time"]) <= record["metrics"]["training_time"]
     assert record["provenance"]["versions"].keys() >= {"jax", "flax", "optax"}
@@ -120,7 +122,7 @@ def test_a_run_leaves_a_record_and_a_report_and_a_second_one_shows_them(capsys, 
     assert len(list((tmp_path / "train").glob("*.json"))) == 2
 
 
-def test_a_loss_that_diverges_is_a_failed_record_and_exit_code_1(capsys, tmp_path):
+def test_a_diverging_loss_is_a_failed_record_and_exit_code_1(capsys, tmp_path):
     arguments = [*SMALL, "--optimizer=sgd", "--learning-rate=1e38", f"--results={tmp_path}"]
     assert run.main(arguments) == 1
     (path,) = (tmp_path / "train").glob("*.json")
@@ -129,7 +131,7 @@ def test_a_loss_that_diverges_is_a_failed_record_and_exit_code_1(capsys, tmp_pat
     assert "try a smaller --learning-rate" in capsys.readouterr().out
 
 
-def test_two_runs_of_one_case_at_once_are_one_too_many(capsys, tmp_path, monkeypatch):
+def test_a_second_run_of_a_case_in_progress_is_refused(capsys, tmp_path, monkeypatch):
     from experiments.workloads import pipelines
 
     codes: list[int] = []
@@ -147,60 +149,43 @@ def test_two_runs_of_one_case_at_once_are_one_too_many(capsys, tmp_path, monkeyp
 def test_any_other_failure_is_a_record_with_its_traceback(capsys, tmp_path, monkeypatch):
     from experiments.workloads import pipelines
 
-    def full(*args, **kwargs):
+    def full_disk(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pipelines, "build", full)
+    monkeypatch.setattr(pipelines, "build", full_disk)
     assert run.main([*SMALL, f"--results={tmp_path}"]) == 1
     (path,) = (tmp_path / "train").glob("*.json")
     record = json.loads(path.read_text())
-    assert (
-        record["status"] == "failed"
-        and "No space left" in record["message"]
-        and "full" in record["provenance"]["traceback"]
-    )
+    assert record["status"] == "failed" and "No space left" in record["message"]
+    assert "full_disk" in record["provenance"]["traceback"]
     assert "No space left" in capsys.readouterr().out
 
 
-def test_a_folder_that_changed_is_another_case(tmp_path):
-    from PIL import Image
+def add_class(folder: Path, name: str, count: int) -> None:
+    """Adds a class of images to a folder data set."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        Image.new("L", (8, 8), number).save(folder / name / f"{number}.png")
 
-    def add(name: str, count: int) -> None:
-        (tmp_path / "data" / name).mkdir(parents=True, exist_ok=True)
-        for number in range(count):
-            Image.new("L", (8, 8), number).save(tmp_path / "data" / name / f"{number}.png")
 
-    arguments = [
-        *SMALL,
-        f"--dataset=folder:{tmp_path / 'data'}",
-        "--batch-size=4",
-        f"--results={tmp_path / 'r'}",
-    ]
-    add("a", 10)
-    add("b", 10)
+def test_a_changed_folder_is_another_case(tmp_path):
+    data = tmp_path / "data"
+    options = [f"--dataset=folder:{data}", "--batch-size=4", f"--results={tmp_path / 'r'}"]
+    arguments = [*SMALL, *options]
+    add_class(data, "a", 10)
+    add_class(data, "b", 10)
     assert run.main(arguments) == 0
-    add("c", 10)
+    add_class(data, "c", 10)
     assert run.main(arguments) == 0
     assert len(list((tmp_path / "r" / "train").glob("*.json"))) == 2
 
 
 def test_a_dataset_too_small_to_divide_is_refused(capsys, tmp_path):
-    from PIL import Image
-
+    data = tmp_path / "data"
     for name in ("a", "b"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-        Image.new("L", (8, 8)).save(tmp_path / "data" / name / "0.png")
-    assert (
-        run.main(
-            [
-                *SMALL,
-                f"--dataset=folder:{tmp_path / 'data'}",
-                "--batch-size=1",
-                f"--results={tmp_path / 'r'}",
-            ]
-        )
-        == 2
-    )
+        add_class(data, name, 1)
+    options = [f"--dataset=folder:{data}", "--batch-size=1", f"--results={tmp_path / 'r'}"]
+    assert run.main([*SMALL, *options]) == 2
     assert "too small to be divided" in capsys.readouterr().err
 
 
@@ -209,11 +194,11 @@ def test_a_checkpoint_of_another_run_and_a_damaged_one_are_refused(capsys, tmp_p
     (path,) = (tmp_path / "train").glob("*.json")
     path.unlink()
     (identity,) = (tmp_path / "train").glob("*.checkpoints/identity.json")
-    whole = identity.read_text()
-    identity.write_text(whole.replace("logistic", "mlp"))
+    original = identity.read_text()
+    identity.write_text(original.replace("logistic", "mlp"))
     assert run.main([*SMALL, f"--results={tmp_path}"]) == 2
     assert "is of another run: model 'mlp' there, 'logistic' here" in capsys.readouterr().err
-    identity.write_text(whole[:20])
+    identity.write_text(original[:20])
     assert run.main([*SMALL, f"--results={tmp_path}"]) == 2
     assert "is damaged" in capsys.readouterr().err
     assert run.main([*SMALL, f"--results={tmp_path}", "--force"]) == 0

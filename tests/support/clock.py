@@ -1,10 +1,10 @@
-"""A clock for tests of what samples over time."""
+"""A fake clock for tests of code that samples over time."""
 
-NEVER = 1e6  # seconds between samples: only those at the bounds of phases
+NEVER = 1e6  # seconds between periodic samples: only phase boundaries are sampled
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that advances only when a test sets `now`, in seconds."""
 
     def __init__(self):
         self.now = 1000.0

@@ -1,19 +1,19 @@
-"""What the tests of our own kernels share: arrays, the text of a program, and the mark of those that cannot do without."""
+"""What the tests of the compiled kernels share: a skip mark, random arrays, and program texts."""
 
 import jax
 import pytest
 
 from jaxcnn.ops import native
 
-needed = pytest.mark.skipif(not native.available(), reason="no kernels were built")
+requires_kernels = pytest.mark.skipif(not native.available(), reason="no kernels were built")
 
 
-def drawn(*shapes: tuple[int, ...]) -> list[jax.Array]:
-    """From a normal distribution, for each shape."""
+def random_arrays(*shapes: tuple[int, ...]) -> list[jax.Array]:
+    """One array per shape, from a normal distribution; the same arrays in every call."""
     keys = jax.random.split(jax.random.key(0), len(shapes))
     return [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
 
-def lowered(function, *arguments, platform: str = "cpu") -> str:
-    """The text of a program for a platform."""
+def lowered_text(function, *arguments, platform: str = "cpu") -> str:
+    """The text of a function's program for a platform, before compilation."""
     return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()

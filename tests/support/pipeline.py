@@ -1,4 +1,4 @@
-"""A training set-up over synthetic images, for every pipeline and strategy."""
+"""A small training set-up on random images, for every pipeline and strategy."""
 
 import numpy as np
 import optax
@@ -9,7 +9,7 @@ from experiments.workloads import pipelines
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.setup import Splits, TrainingSetup
 from jaxcnn import data, models, parallel, training
-from jaxcnn.data.source import Arrays
+from jaxcnn.data.source import ArraySplit
 
 KINDS = pytest.mark.parametrize("name", ["resident", "streamed"])
 STRATEGIES = pytest.mark.parametrize(
@@ -17,11 +17,11 @@ STRATEGIES = pytest.mark.parametrize(
 )
 
 
-def random_images(count: int, seed: int = 0, side: int = 8) -> Arrays:
+def random_images(count: int, seed: int = 0, side: int = 8) -> ArraySplit:
     """Random images ``u8[count, side, side, 1]`` and labels."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (count, side, side, 1), np.uint8)
-    return Arrays(images, rng.integers(0, 10, count, np.int32))
+    return ArraySplit(images, rng.integers(0, 10, count, np.int32))
 
 
 def small_setup(
@@ -35,7 +35,7 @@ def small_setup(
     num_classes: int = 10,
     optimizer: optax.GradientTransformation | None = None,
 ) -> TrainingSetup:
-    """A small network on 64 training, 23 validation and 41 test images, unless given otherwise."""
+    """A small network; by default on 64 training, 23 validation and 41 test images."""
     splits = splits or Splits(random_images(64), random_images(23, 1), random_images(41, 2))
     network = models.build(model, input_shape=(side, side, 1), num_classes=num_classes)
     state, step = training.create(network, optimizer or optax.sgd(0.1))
@@ -55,5 +55,5 @@ def small_setup(
 
 
 def build(setup: TrainingSetup, name: str) -> pipelines.Pipeline:
-    """The pipeline of a set-up, for two steps."""
+    """Builds the pipeline of a set-up, for two steps."""
     return pipelines.build(setup, setup.strategy.place(setup.state), name=name, last_step=2)

@@ -1,40 +1,44 @@
-"""The page's sections, in order: records to what is shown of them, or to nothing."""
+"""The sections of the page, in order.
+
+Each is a function from the page's records to a `Section`, or None if it has nothing to show.
+"""
 
 from collections.abc import Callable
 
-from experiments.report.section import Section, Shown
+from experiments.report.section import PageRecords, Section
 from experiments.report.sections import (
     agreement,
-    everything,
     evidence,
     learners,
-    limits,
     portability,
-    sizes,
+    record_tables,
+    roofline,
+    scaling,
+    sweeps,
     training,
-    usage,
+    utilisation,
 )
 
-SECTIONS: dict[str, Callable[[Shown], Section | None]] = {
-    "glance": training.glance,
-    "standings": training.standings,
-    "curves": training.curves,
-    "widths": sizes.widths,
-    "batches": sizes.batches,
-    "devices": sizes.devices,
-    "roofline": limits.roofline,
-    "kernels": limits.kernels,
-    "answers": sizes.answers,
+SECTIONS: dict[str, Callable[[PageRecords], Section | None]] = {
+    "glance": training.overview,
+    "standings": training.rankings,
+    "curves": training.learning_curves,
+    "widths": sweeps.widths,
+    "batches": sweeps.batches,
+    "devices": scaling.devices,
+    "roofline": roofline.roofline,
+    "kernels": roofline.kernels,
+    "answers": sweeps.latency,
     "precision": agreement.precision,
     "parity": agreement.parity,
     "search": learners.search,
     "descent": learners.descent,
     "portability": portability.matrix,
-    "data": evidence.data,
-    "confusion": evidence.confusion,
-    "usage": usage.usage,
-    "troubles": everything.troubles,
-    "records": everything.records,
-    "methods": everything.methods,
-    "places": everything.places,
+    "data": evidence.datasets,
+    "confusion": evidence.mistakes_of_networks,
+    "usage": utilisation.utilisation,
+    "troubles": record_tables.failures,
+    "records": record_tables.records,
+    "methods": record_tables.methods,
+    "places": record_tables.environments,
 }

@@ -1,64 +1,70 @@
-"""Is it the same training? Precisions against full float32, and platforms against each other, step by step."""
+"""Whether runs agree step by step: platforms with each other, and precisions with full float32."""
 
 from experiments.analysis import conclusion
-from experiments.analysis.drift import parities
-from experiments.analysis.precisions import precisions
+from experiments.analysis.platform_parity import parities
+from experiments.analysis.precisions import compare_precisions
 from experiments.records.formatting import accelerator_label
-from experiments.report.section import Axis, Figure, Section, Shown, hover, hue, line
+from experiments.report.section import Axis, Figure, PageRecords, Section
+from experiments.report.selection import newest
+from experiments.report.traces import hover_text, nth_color, scatter
+
+MAX_PAIRS = 8
+MAX_PRECISIONS = 12
+ONE_PLATFORM = "Only one platform was measured: there is nothing to compare it with yet."
 
 
-def parity(shown: Shown) -> Section | None:
-    """Of each two platforms the drift of the loss, and what rounding alone would explain."""
-    rows = shown.of("parity")
-    if not rows:
+def parity(page: PageRecords) -> Section | None:
+    """The drift of the loss between two platforms, and the drift that rounding alone explains."""
+    records = page.of("parity")
+    if not records:
         return None
-    lines = []
-    for number, pair in enumerate([pair for pair in parities(rows) if pair.drift][:8]):
-        name = f"{accelerator_label(pair.theirs)} against {accelerator_label(pair.ours)}, {pair.theirs.settings.get('point')}"
-        colour, steps = hue(number), list(range(1, len(pair.drift) + 1))
-        lines.append(line(name, steps, pair.drift, colour, hover=pair.verdict, mode="lines"))
-        lines.append(
-            line(
-                f"{name}: rounding",
-                steps,
-                pair.yardstick,
-                colour,
-                hover=hover(pair.ours),
-                mode="lines",
-                dash="dot",
-            )
+    traces = []
+    comparable = [pair for pair in parities(records) if pair.drift][:MAX_PAIRS]
+    for index, pair in enumerate(comparable):
+        labels = f"{accelerator_label(pair.theirs)} against {accelerator_label(pair.ours)}"
+        name = f"{labels}, {pair.theirs.settings.get('point')}"
+        color, steps = nth_color(index), list(range(1, len(pair.drift) + 1))
+        drift = scatter(name, steps, pair.drift, color, hover=pair.verdict, mode="lines")
+        rounding = scatter(
+            f"{name}: rounding",
+            steps,
+            pair.rounding_drift,
+            color,
+            hover=hover_text(pair.ours),
+            mode="lines",
+            dash="dot",
         )
+        traces += [drift, rounding]
     figure = Figure(
-        "Largest relative difference of the loss so far; dotted, what rounding alone explains",
-        lines,
+        "Largest relative difference of the loss so far; dotted: explained by rounding alone",
+        traces,
         Axis("step"),
         Axis("relative difference", log=True),
     )
-    said = conclusion("parity", rows) or [
-        "One platform was measured: nothing to hold it against yet."
-    ]
     return Section(
-        "Does every platform train the same network?", said, figures=[figure] if lines else []
+        "Does every platform train the same network?",
+        conclusion("parity", records) or [ONE_PLATFORM],
+        figures=[figure] if traces else [],
     )
 
 
-def precision(shown: Shown) -> Section | None:
-    """Loss curves of each precision on top of each other."""
-    rows = [r for r in shown.of("precision") if r.samples.get("loss")]
-    if not rows:
+def precision(page: PageRecords) -> Section | None:
+    """The loss curves of all precisions in one figure."""
+    records = [r for r in page.of("precision") if r.samples.get("loss")]
+    if not records:
         return None
-    lines = []
-    for number, record in enumerate(rows[-12:]):
-        loss, name = (
-            record.samples["loss"],
+    traces = []
+    for index, record in enumerate(newest(records, MAX_PRECISIONS)[0]):
+        loss = record.samples["loss"]
+        trace = scatter(
             f"{accelerator_label(record)}, {record.settings.get('point')}",
+            list(range(1, len(loss) + 1)),
+            loss,
+            nth_color(index),
+            hover=hover_text(record),
+            mode="lines",
         )
-        colour = hue(number)
-        lines.append(
-            line(
-                name, list(range(1, len(loss) + 1)), loss, colour, hover=hover(record), mode="lines"
-            )
-        )
-    figure = Figure("Loss of every step", lines, Axis("step"), Axis("cross-entropy in nat"))
-    said = conclusion("precision", rows) if precisions(rows) else []
-    return Section("What lower precision costs", said, figures=[figure])
+        traces.append(trace)
+    figure = Figure("Loss of every step", traces, Axis("step"), Axis("cross-entropy in nat"))
+    sentences = conclusion("precision", records) if compare_precisions(records) else []
+    return Section("What lower precision costs", sentences, figures=[figure])

@@ -1,74 +1,54 @@
-"""A look at the data, and what a trained network got wrong."""
+"""The data sets, and the mistakes of the networks trained on them."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label
 from experiments.report import dataset_summary, mistakes
-from experiments.report.section import Figure, Gallery, Section, Shown, together
+from experiments.report.section import Figure, Gallery, PageRecords, Section
+from experiments.report.selection import group_by
 
-MOST = 3  # data sets, and networks
-
-
-def data(shown: Shown) -> Section | None:
-    """Of each data set, as its newest record saw it: images of each class, pixels, a few pictures."""
-    seen = [record for record in shown.records if record.dataset_summary]
-    newest = [group[-1] for group in together(seen, lambda record: record.settings.get("dataset"))][
-        -MOST:
-    ]
-    figures = [
-        _titled(made, record.settings.get("dataset"))
-        for record in newest
-        for made in _looks(record)
-    ]
-    galleries = [
-        Gallery(f"Some of {record.settings.get('dataset')}", dataset_summary.samples(record))
-        for record in newest
-    ]
-    galleries = [gallery for gallery in galleries if gallery.pictures]
-    return (
-        Section("A look at the data", figures=figures, galleries=galleries)
-        if figures or galleries
-        else None
-    )
+LIMIT = 3  # data sets, and networks
 
 
-def _looks(record: Record) -> list[Figure]:
-    return [
-        made
-        for made in (
-            dataset_summary.counts_figure(record),
-            dataset_summary.histogram_figure(record),
-        )
-        if made is not None
-    ]
+def datasets(page: PageRecords) -> Section | None:
+    """Images per class, pixels and samples of each data set, from its newest record."""
+    with_summary = [record for record in page.records if record.dataset_summary]
+    newest = _newest_of_each(group_by(with_summary, lambda r: r.settings.get("dataset")))
+    figures, galleries = [], []
+    for record in newest:
+        dataset = record.settings.get("dataset")
+        figures += _titled(dataset, dataset_summary.counts_figure(record))
+        figures += _titled(dataset, dataset_summary.histogram_figure(record))
+        images = dataset_summary.sample_images(record)
+        galleries += [Gallery(f"Samples of {dataset}", images)] if images else []
+    if not figures and not galleries:
+        return None
+    return Section("The data sets", figures=figures, galleries=galleries)
 
 
-def confusion(shown: Shown) -> Section | None:
-    """Of the newest networks, one a model and data set, the confusion matrix and the pictures most surely wrong."""
-    wrong = [record for record in shown.records if record.mistakes]
-    newest = [
-        group[-1]
-        for group in together(wrong, lambda r: (r.settings.get("model"), r.settings.get("dataset")))
-    ][-MOST:]
-    drawn = [(record, mistakes.confusion_figure(record)) for record in newest]
-    figures = [_titled(made, _name(record)) for record, made in drawn if made is not None]
-    galleries = [
-        Gallery(f"Most surely wrong: {_name(record)}", mistakes.pictures(record))
-        for record in newest
-    ]
-    galleries = [gallery for gallery in galleries if gallery.pictures]
-    return (
-        Section("What the networks got wrong", figures=figures, galleries=galleries)
-        if figures or galleries
-        else None
-    )
+def mistakes_of_networks(page: PageRecords) -> Section | None:
+    """Confusion matrix and most confident mistakes of each network, from its newest record."""
+    with_mistakes = [record for record in page.records if record.mistakes]
+    groups = group_by(with_mistakes, lambda r: (r.settings.get("model"), r.settings.get("dataset")))
+    figures, galleries = [], []
+    for record in _newest_of_each(groups):
+        name = f"{case_label(record)} · {accelerator_label(record)}"
+        figures += _titled(name, mistakes.confusion_figure(record))
+        images = mistakes.mistake_images(record)
+        galleries += [Gallery(f"Most confident mistakes: {name}", images)] if images else []
+    if not figures and not galleries:
+        return None
+    return Section("Mistakes of the networks", figures=figures, galleries=galleries)
 
 
-def _name(record: Record) -> str:
-    return f"{case_label(record)} · {accelerator_label(record)}"
+def _newest_of_each(groups: Sequence[Sequence[Record]]) -> list[Record]:
+    return [group[-1] for group in groups][-LIMIT:]
 
 
-def _titled(made: Figure, of: object) -> Figure:
-    """With what it is of before its title."""
-    return dataclasses.replace(made, title=f"{of}: {made.title}")
+def _titled(subject: object, figure: Figure | None) -> list[Figure]:
+    """The figure, if there is one, with its subject in front of the title."""
+    if figure is None:
+        return []
+    return [dataclasses.replace(figure, title=f"{subject}: {figure.title}")]

@@ -1,107 +1,120 @@
-"""The MNIST quest (C7) as accuracy against training time, and the ways down one hill (A6)."""
+"""Classic models and networks by accuracy and training time; three kinds of gradient descent.
+
+The search follows the MNIST search quest of C. E. Frigaard, ITMAL lesson 09, the descent paths the
+talk of S. Agrawal, Graphical Processing Units for Deep Learning.
+"""
+
+from typing import Any
 
 from experiments.analysis import conclusion
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label
-from experiments.report.section import (
-    Axis,
-    Figure,
-    Section,
-    Shown,
-    hover,
-    hue,
-    line,
-    newest,
-    symbol,
-    together,
-)
+from experiments.report.section import Axis, Figure, PageRecords, Section
+from experiments.report.selection import group_by, newest
+from experiments.report.traces import hover_text, marker_symbol, nth_color, scatter
+
+MIN_TIME = 1e-4  # seconds; shorter times are drawn here, as the axis is logarithmic
+MAX_DESCENTS = 2
+PATH_COLORS = ("#d55e00", "#0072b2", "#cc79a7")
+_DESCENT_SAMPLES = ("grid_weight", "grid_bias", "grid_cost", "path_weight", "path_bias")
 
 
-def search(shown: Shown) -> Section | None:
-    """Accuracy against training time; published accuracies, which have no time, in the sentences of their table."""
-    rows = [
+def search(page: PageRecords) -> Section | None:
+    """Accuracy against training time.
+
+    Published accuracies have no time; they are only in the sentences.
+    """
+    timed = [
         r
-        for r in shown.of("search")
+        for r in page.of("search")
         if r.metrics.get("test_accuracy") is not None and r.metrics.get("training_time") is not None
     ]
-    if not rows:
+    if not timed:
         return None
-    rows, note = newest(rows)
-    lines = [
-        line(
-            f"{r.settings.get('model')}, {r.settings.get('library') or accelerator_label(r)}, {r.settings.get('dataset')}",
-            [max(r.metrics["training_time"], 1e-4)],
-            [r.metrics["test_accuracy"]],
-            hue(number),
-            hover=hover(r),
+    records, note = newest(timed)
+    points = [
+        scatter(
+            _learner_name(record),
+            [max(record.metrics["training_time"], MIN_TIME)],
+            [record.metrics["test_accuracy"]],
+            nth_color(index),
+            hover=hover_text(record),
             mode="markers",
-            symbol=symbol(r),
+            symbol=marker_symbol(record),
         )
-        for number, r in enumerate(rows)
+        for index, record in enumerate(records)
     ]
-    axes = Axis("training time in s (0 at the left edge)", log=True), Axis("test accuracy")
-    return Section(
-        "Which model learns best?",
-        conclusion("search", rows),
-        figures=[Figure("Accuracy against time", lines, *axes, note)],
+    figure = Figure(
+        "Accuracy against training time",
+        points,
+        Axis("training time in s (0 at the left edge)", log=True),
+        Axis("test accuracy"),
+        note,
     )
+    return Section("Which model learns best?", conclusion("search", records), figures=[figure])
 
 
-def descent(shown: Shown) -> Section | None:
-    """The paths over the contours of the cost; of each place its newest sitting."""
-    groups = together(
-        _with_maps(shown.of("descent")),
-        lambda r: (r.provenance.get("machine"), r.settings.get("epochs")),
-    )
+def _learner_name(record: Record) -> str:
+    settings = record.settings
+    library = settings.get("library") or accelerator_label(record)
+    return f"{settings.get('model')}, {library}, {settings.get('dataset')}"
+
+
+def descent(page: PageRecords) -> Section | None:
+    """The descent paths over the contours of the cost, one figure per machine and setting."""
+    complete = [record for record in page.of("descent") if _has_complete_grid(record)]
+    groups = group_by(complete, lambda r: (r.provenance.get("machine"), r.settings.get("epochs")))
     if not groups:
         return None
     figures = [
         Figure(
-            f"Ways down one hill, {accelerator_label(g[0])}",
-            _paths(g),
+            f"Descent paths, {accelerator_label(group[0])}",
+            [_contours(group[0]), *_paths(group)],
             Axis("weight"),
             Axis("bias"),
         )
-        for g in groups[-2:]
+        for group in groups[-MAX_DESCENTS:]
     ]
     return Section(
         "Full batch, mini-batch, one example",
-        conclusion("descent", [r for g in groups for r in g]),
+        conclusion("descent", [record for group in groups for record in group]),
         figures=figures,
     )
 
 
-def _with_maps(records: list[Record]) -> list[Record]:
-    names = ("grid_weight", "grid_bias", "grid_cost", "path_weight", "path_bias")
-    whole = [r for r in records if all(r.samples.get(name) for name in names)]
-    return [
-        r
-        for r in whole
-        if len(r.samples["grid_cost"])
-        == len(r.samples["grid_weight"]) * len(r.samples["grid_bias"])
-    ]
+def _has_complete_grid(record: Record) -> bool:
+    samples = record.samples
+    if not all(samples.get(name) for name in _DESCENT_SAMPLES):
+        return False
+    return len(samples["grid_cost"]) == len(samples["grid_weight"]) * len(samples["grid_bias"])
 
 
-def _paths(records: list[Record]) -> list[dict]:
-    grid = records[0].samples
-    side = len(grid["grid_weight"])
-    heights = [
-        grid["grid_cost"][first : first + side] for first in range(0, len(grid["grid_cost"]), side)
-    ]
-    contours = {
-        "type": "contour", "x": grid["grid_weight"], "y": grid["grid_bias"], "z": heights, "ncontours": 30, "showscale": False,
-        "contours": {"coloring": "lines"}, "colorscale": "Viridis", "name": "cost",
+def _contours(record: Record) -> dict[str, Any]:
+    grid = record.samples
+    width = len(grid["grid_weight"])
+    starts = range(0, len(grid["grid_cost"]), width)
+    return {
+        "type": "contour",
+        "x": grid["grid_weight"],
+        "y": grid["grid_bias"],
+        "z": [grid["grid_cost"][start : start + width] for start in starts],
+        "ncontours": 30,
+        "showscale": False,
+        "contours": {"coloring": "lines"},
+        "colorscale": "Viridis",
+        "name": "cost",
         "hovertemplate": "weight %{x}<br>bias %{y}<br>cost %{z}<extra></extra>",
-    }  # fmt: skip
-    colours = ("#d55e00", "#0072b2", "#cc79a7")
-    paths = [
-        line(
-            str(r.settings.get("model")),
-            r.samples["path_weight"],
-            r.samples["path_bias"],
-            colour,
-            hover=hover(r),
+    }
+
+
+def _paths(records: list[Record]) -> list[dict[str, Any]]:
+    return [
+        scatter(
+            str(record.settings.get("model")),
+            record.samples["path_weight"],
+            record.samples["path_bias"],
+            color,
+            hover=hover_text(record),
         )
-        for r, colour in zip(records, colours, strict=False)
+        for record, color in zip(records, PATH_COLORS, strict=False)
     ]
-    return [contours, *paths]

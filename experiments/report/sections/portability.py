@@ -1,103 +1,129 @@
-"""Preflight: what compiles for what, whether it fits, and the bounds that nothing can beat."""
+"""Preflight results: what compiles for which target, whether it fits, and bounds on its speed."""
+
+from collections.abc import Sequence
 
 from experiments.analysis.compile_matrix import COMPILED, Cell, portability
+from experiments.records import Record
 from experiments.records.formatting import readable
 from experiments.report.section import (
     Axis,
     Figure,
+    PageRecords,
     Row,
     Section,
-    Shown,
     Table,
+    escape_tags,
     heading,
-    hover,
-    plain,
-    tips,
+    metric_tooltips,
 )
+from experiments.report.selection import metrics_with_values
+from experiments.report.traces import hover_text
 
 BOUNDS = (
-    "memory_planned", "memory_available", "largest_batch", "step_time_bound", "images_per_second_bound", "mfu_ceiling",
-    "cost_per_epoch_bound", "scaling_efficiency_bound", "bytes_exchanged",
-)  # fmt: skip
-SIGNS = {COMPILED: "✓"}
-MOST = 200  # rows of the table of bounds
+    "memory_planned",
+    "memory_available",
+    "largest_batch",
+    "step_time_bound",
+    "images_per_second_bound",
+    "mfu_ceiling",
+    "cost_per_epoch_bound",
+    "scaling_efficiency_bound",
+    "bytes_exchanged",
+)
+MAX_ROWS = 200  # of the table of bounds
+MAX_BARS = 40
 
 
-def matrix(shown: Shown) -> Section | None:
-    """Networks by precision in rows, targets by strategy in columns; below it the estimates, called so."""
-    records = shown.of("preflight", with_status=None)
+def matrix(page: PageRecords) -> Section | None:
+    """Networks by precision in rows, targets by strategy in columns; then the estimates."""
+    records = page.of("preflight", with_status=None)
     if not records:
         return None
-    found = portability(records)
-    columns = [f"{column.target} {column.strategy}" for column in found.columns]
-    rows = [
-        Row(
-            (
-                f"{row.model}, {row.precision}",
-                *(_cell(found.cells.get((row, column))) for column in found.columns),
-            )
-        )
-        for row in found.rows
+    result = portability(records)
+    columns = [f"{column.target} {column.strategy}" for column in result.columns]
+    rows = []
+    for row in result.rows:
+        cells = (_cell_text(result.cells.get((row, column))) for column in result.columns)
+        rows.append(Row((f"{row.model}, {row.precision}", *cells)))
+    counts = ", ".join(f"{count:,} {state}" for state, count in result.counts.items())
+    sentences = [
+        "Train steps compiled for the accelerators by their own compilers, without the devices: "
+        f"{counts}.",
+        "✓: compiles and fits at the batch shown. All figures below are estimates: memory plans "
+        "and bounds; nothing was run.",
     ]
-    counts = ", ".join(f"{count:,} {state}" for state, count in found.counts.items())
-    said = [
-        f"Train steps given to the accelerators' own compilers, without the accelerators: {counts}.",
-        "✓ compiles and fits at the batch shown; all figures below are estimates: plans and bounds, nothing was run.",
-    ]
-    tables = [Table("", ("network", *columns), rows, texts=1), _bounds(records, shown)]
     return Section(
-        "Portability: what compiles and fits where", said, tables, _largest(records, shown)
+        "Portability: what compiles and fits where",
+        sentences,
+        [Table("", ("network", *columns), rows, text_columns=1), _bounds_table(records)],
+        _largest_batches(records, page),
     )
 
 
-def _cell(cell: Cell | None) -> str:
+def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    return (
-        f"{SIGNS.get(cell.state, cell.state)} {cell.batch:,}"
-        if cell.state == COMPILED
-        else f"✗ {cell.batch:,}: {cell.state}"
-    )
+    if cell.state == COMPILED:
+        return f"✓ {cell.batch:,}"
+    return f"✗ {cell.batch:,}: {cell.state}"
 
 
-def _bounds(records: list, shown: Shown) -> Table:
-    names = [
-        name for name in BOUNDS if any(record.metrics.get(name) is not None for record in records)
-    ]
+def _bounds_table(records: Sequence[Record]) -> Table:
+    names = metrics_with_values(BOUNDS, records)
     rows = [
         Row(
             (
-                str(r.settings.get("target")),
-                f"{r.settings.get('model')}, {r.settings.get('strategy')}, {r.settings.get('precision')}, batch {r.settings.get('batch_size')}",
-                *(readable(name, r.metrics.get(name)) for name in names),
-                r.message,
+                str(record.settings.get("target")),
+                _case(record),
+                *(readable(name, record.metrics.get(name)) for name in names),
+                record.message,
             ),
-            r.status,
+            record.status,
         )
-        for r in records[-MOST:]
+        for record in records[-MAX_ROWS:]
     ]
-    headings = ("target", "case", *map(heading, names), "why not")
     return Table(
-        "Estimates: the compiler's plan, and bounds from published figures",
-        headings,
+        "Estimates: the compiler's memory plan, and bounds from published figures",
+        ("target", "case", *map(heading, names), "why not"),
         rows,
-        tips(names),
+        metric_tooltips(names),
     )
 
 
-def _largest(records: list, shown: Shown) -> list[Figure]:
-    """The largest batch that fits, a bar a target and network."""
-    found = [r for r in records if r.metrics.get("largest_batch")][-40:]
-    if not found:
+def _case(record: Record) -> str:
+    settings = record.settings
+    names = ", ".join(str(settings.get(name)) for name in ("model", "strategy", "precision"))
+    return f"{names}, batch {settings.get('batch_size')}"
+
+
+def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figure]:
+    """The largest batch that fits, one bar per target and network."""
+    fitting = [r for r in records if r.metrics.get("largest_batch")][-MAX_BARS:]
+    if not fitting:
         return []
     bars = {
-        "type": "bar", "orientation": "h", "name": "largest batch",
-        "y": [plain(f"{r.settings.get('model')} on {r.settings.get('target')}, {r.settings.get('precision')}") for r in found],
-        "x": [r.metrics["largest_batch"] for r in found], "text": [plain(hover(r)) for r in found], "textposition": "none",
-        "marker": {"color": [shown.colour(r) for r in found]}, "hovertemplate": "%{text}<br>%{x:,} images<extra></extra>",
+        "type": "bar",
+        "orientation": "h",
+        "name": "largest batch",
+        "y": [_bar_label(record) for record in fitting],
+        "x": [record.metrics["largest_batch"] for record in fitting],
+        "text": [escape_tags(hover_text(record)) for record in fitting],
+        "textposition": "none",
+        "marker": {"color": [page.color(record) for record in fitting]},
+        "hovertemplate": "%{text}<br>%{x:,} images<extra></extra>",
         "showlegend": False,
-    }  # fmt: skip
-    axes = Axis("largest batch that fits, by the compiler", log=True), Axis("", categories=True)
-    return [
-        Figure("How large a batch fits", [bars], *axes, layout={"height": 140 + 24 * len(found)})
-    ]
+    }
+    figure = Figure(
+        "Largest batch that fits",
+        [bars],
+        Axis("largest batch that fits, by the compiler", log=True),
+        Axis("", categories=True),
+        layout={"height": 140 + 24 * len(fitting)},
+    )
+    return [figure]
+
+
+def _bar_label(record: Record) -> str:
+    settings = record.settings
+    label = f"{settings.get('model')} on {settings.get('target')}, {settings.get('precision')}"
+    return escape_tags(label)

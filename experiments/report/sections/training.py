@@ -1,186 +1,203 @@
-"""Accelerators side by side: what training costs on each, and how it went."""
+"""Training on several accelerators: metrics side by side, rankings, and learning curves."""
 
-from experiments.analysis.comparison import side_by_side
+from typing import Any
+
+from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label, readable
 from experiments.report.section import (
     Axis,
     Figure,
+    PageRecords,
     Row,
     Section,
-    Shown,
     Table,
-    dash,
     heading,
-    hover,
-    hue,
-    line,
+    metric_tooltips,
+)
+from experiments.report.selection import (
+    group_by,
+    is_published,
+    metrics_with_values,
     newest,
     place,
-    symbol,
-    tips,
-    together,
 )
+from experiments.report.traces import hover_text, line_dash, marker_symbol, nth_color, scatter
 
-STUDIES = ("train", "first_cnn", "parity")
-GLANCE = (
-    "step_time", "images_per_second", "flops_per_second", "mfu", "mfu_measured_peak", "test_accuracy", "time_to_target",
-    "cost_to_target", "flops_per_dollar", "flops_per_joule", "flops_per_joule_data_sheet", "cost_per_million_images",
-    "compile_time", "cache_load_time", "training_time",
-)  # fmt: skip
-MOST = 100  # rows
+CURVE_STUDIES = ("train", "first_cnn", "parity")
+OVERVIEW_METRICS = (
+    "step_time",
+    "images_per_second",
+    "flops_per_second",
+    "mfu",
+    "mfu_measured_peak",
+    "test_accuracy",
+    "time_to_target",
+    "cost_to_target",
+    "flops_per_dollar",
+    "flops_per_joule",
+    "flops_per_joule_data_sheet",
+    "cost_per_million_images",
+    "compile_time",
+    "cache_load_time",
+    "training_time",
+)
+MAX_ROWS = 100
+MAX_POINTS = 30  # of the figure of rates
+MAX_CURVES = 12
 
 
-def glance(shown: Shown) -> Section | None:
-    """A row an accelerator, machine and training run."""
-    records = [
-        record
-        for record in shown.of("train", "first_cnn")
-        if not record.provenance.get("simulated")
-    ]
-    own, elsewhere = (
-        [r for r in records if bool(r.provenance.get("elsewhere")) == where]
-        for where in (False, True)
-    )
-    records = [*own[::-1], *elsewhere][:MOST]  # the newest first
-    records = [
-        record for record in records if any(record.metrics.get(name) is not None for name in GLANCE)
-    ]
-    names = [
-        name for name in GLANCE if any(record.metrics.get(name) is not None for record in records)
-    ]
+def overview(page: PageRecords) -> Section | None:
+    """One row per accelerator, machine and training run."""
+    measured = [r for r in page.of("train", "first_cnn") if not r.provenance.get("simulated")]
+    own = [record for record in measured if not is_published(record)]
+    published = [record for record in measured if is_published(record)]
+    newest_first = [*own[::-1], *published][:MAX_ROWS]
+    records = [r for r in newest_first if metrics_with_values(OVERVIEW_METRICS, [r])]
+    names = metrics_with_values(OVERVIEW_METRICS, records)
     if not names:
         return None
     rows = [
         Row(
             (
-                accelerator_label(r),
-                case_label(r),
-                *(readable(name, r.metrics.get(name)) for name in names),
+                accelerator_label(record),
+                case_label(record),
+                *(readable(name, record.metrics.get(name)) for name in names),
             ),
-            "published" if r.provenance.get("elsewhere") else "ok",
+            "published" if is_published(record) else "ok",
         )
-        for r in records
+        for record in records
     ]
-    table = Table("", ("accelerator", "case", *map(heading, names)), rows, tips(names))
-    return Section("Accelerators side by side", tables=[table], figures=_rates(records, shown))
+    headings = ("accelerator", "case", *map(heading, names))
+    return Section(
+        "Accelerators side by side",
+        tables=[Table("", headings, rows, metric_tooltips(names))],
+        figures=_rates(records, page),
+    )
 
 
-def _rates(records: list[Record], shown: Shown) -> list[Figure]:
-    """Images a second, a bar an accelerator, of what most accelerators trained."""
+def _rates(records: list[Record], page: PageRecords) -> list[Figure]:
+    """Images per second of the networks that were trained at several places."""
     timed = [record for record in records if record.metrics.get("images_per_second")]
-    groups = together(
-        timed, lambda record: (record.settings.get("model"), record.settings.get("precision"))
+    groups = group_by(timed, lambda r: (r.settings.get("model"), r.settings.get("precision")))
+    compared = [r for group in groups if len({place(r) for r in group}) > 1 for r in group]
+    compared = compared[:MAX_POINTS]
+    if not compared:
+        return []
+    figure = Figure(
+        "Images per second",
+        [_rate_points(group, page) for group in group_by(compared, accelerator_label)],
+        Axis("images per second", log=True),
+        Axis("", categories=True),
+        layout={"height": 110 + 40 * len({_network(record) for record in compared})},
     )
-    rows = [r for group in groups if len({place(r) for r in group}) > 1 for r in group][:30]
-    points = [
-        line(
-            accelerator_label(group[0]),
-            [r.metrics["images_per_second"] for r in group],
-            [_trained(r) for r in group],
-            shown.colour(group[0]),
-            hover=[hover(r) for r in group],
-            mode="markers",
-            symbol=symbol(group[0]),
-            more={
-                "marker": {"color": shown.colour(group[0]), "symbol": symbol(group[0]), "size": 13}
-            },
-        )
-        for group in together(rows, accelerator_label)
-    ]
-    axes = Axis("images a second", log=True), Axis("", categories=True)
-    layout = {"height": 110 + 40 * len({_trained(r) for r in rows})}
-    return [Figure("Images a second", points, *axes, layout=layout)] if points else []
+    return [figure]
 
 
-def _trained(record: Record) -> str:
-    """What was trained, without how."""
+def _rate_points(records: list[Record], page: PageRecords) -> dict[str, Any]:
+    color, symbol = page.color(records[0]), marker_symbol(records[0])
+    return scatter(
+        accelerator_label(records[0]),
+        [record.metrics["images_per_second"] for record in records],
+        [_network(record) for record in records],
+        color,
+        hover=[hover_text(record) for record in records],
+        mode="markers",
+        symbol=symbol,
+        options={"marker": {"color": color, "symbol": symbol, "size": 13}},
+    )
+
+
+def _network(record: Record) -> str:
+    """Model, data set, precision and batch size."""
+    settings = record.settings
+    batch = settings.get("batch_size")
     names = ("model", "dataset", "precision")
-    batch = record.settings.get("batch_size")
-    told = (*(record.settings.get(name) for name in names), f"batch {batch}" if batch else None)
-    return ", ".join(str(part) for part in told if part)
+    parts = (*(settings.get(name) for name in names), f"batch {batch}" if batch else None)
+    return ", ".join(str(part) for part in parts if part)
 
 
-def standings(shown: Shown) -> Section | None:
-    """Records of one question from several accelerators or machines."""
-    found = [standing for group in side_by_side(shown.records) for standing in group]
-    rows = [
-        Row(
-            (
-                accelerator_label(standing.record),
-                f"{standing.record.study}: {case_label(standing.record)}",
-                readable(standing.metric, standing.record.metrics[standing.metric]),
-                f"{standing.ratio:.3g}",
-                standing.verdict,
-            )
-        )
-        for standing in found[-MOST:]
-    ]
-    if not rows:
+def rankings(page: PageRecords) -> Section | None:
+    """Accelerators or machines that measured the same configuration, ranked by time."""
+    ranked = [record for group in side_by_side(page.records) for record in group]
+    if not ranked:
         return None
-    headings = ("accelerator", "case", "time", "over the quickest", "more than noise?")
-    notes = (
-        [f"{len(found) - MOST:,} older rows: python -m experiments.compare"]
-        if len(found) > MOST
-        else []
+    hidden = len(ranked) - MAX_ROWS
+    table = Table(
+        "",
+        ("accelerator", "case", "time", "relative to the fastest", "more than noise?"),
+        [_ranking_row(entry) for entry in ranked[-MAX_ROWS:]],
+        notes=[f"{hidden:,} older rows: python -m experiments.compare"] if hidden > 0 else [],
     )
-    about = "The same question, on several accelerators or machines; the quickest first."
-    return Section("The same case on each", [about], [Table("", headings, rows, notes=notes)])
+    about = "The same configuration on several accelerators or machines, the fastest first."
+    return Section("The same configuration on each", [about], [table])
 
 
-def curves(shown: Shown) -> Section | None:
-    """Validation accuracy over training time, and both losses over epochs."""
-    records, note = newest([record for record in shown.of(*STUDIES) if record.curves], 12)
+def _ranking_row(entry: RankedRecord) -> Row:
+    record = entry.record
+    cells = (
+        accelerator_label(record),
+        f"{record.study}: {case_label(record)}",
+        readable(entry.metric, record.metrics[entry.metric]),
+        f"{entry.ratio:.3g}",
+        entry.verdict,
+    )
+    return Row(cells)
+
+
+def learning_curves(page: PageRecords) -> Section | None:
+    """Validation accuracy against training time, and both losses against epochs."""
+    with_curves = [record for record in page.of(*CURVE_STUDIES) if record.curves]
+    records, note = newest(with_curves, MAX_CURVES)
     if not records:
         return None
-    accuracy, loss = [], []
-    for number, record in enumerate(records):
-        colour = hue(number)
-        name, epochs = (
-            f"{accelerator_label(record)} · {case_label(record)}",
-            _column(record, "epoch"),
-        )
-        seen = {"hover": hover(record), "dash": dash(record)}
-        accuracy.append(
-            line(
-                name,
-                _column(record, "seconds"),
-                _column(record, "validation_accuracy"),
-                colour,
-                **seen,
-            )
-        )
-        grouped = {"more": {"legendgroup": str(number)}, "hover": hover(record)}
-        loss.append(line(name, epochs, _column(record, "train_loss"), colour, **grouped))
-        loss.append(
-            line(
-                f"{name}, validation",
-                epochs,
-                _column(record, "validation_loss"),
-                colour,
-                dash="dot",
-                **grouped,
-            )
-        )
-    return Section(
-        "How training went",
-        figures=[
-            Figure(
-                "Validation accuracy over training time",
-                accuracy,
-                Axis("training time in s"),
-                Axis("accuracy"),
-                note,
-            ),
-            Figure(
-                "Loss over epochs, training whole and validation dotted",
-                loss,
-                Axis("epoch"),
-                Axis("cross-entropy in nat", log=True),
-                note,
-            ),
-        ],
+    accuracy = Figure(
+        "Validation accuracy over training time",
+        [_accuracy_curve(record, index) for index, record in enumerate(records)],
+        Axis("training time in s"),
+        Axis("accuracy"),
+        note,
     )
+    loss = Figure(
+        "Loss over epochs; solid: training, dotted: validation",
+        [curve for index, record in enumerate(records) for curve in _loss_curves(record, index)],
+        Axis("epoch"),
+        Axis("cross-entropy in nat", log=True),
+        note,
+    )
+    return Section("Learning curves", figures=[accuracy, loss])
+
+
+def _accuracy_curve(record: Record, index: int) -> dict[str, Any]:
+    return scatter(
+        _run_name(record),
+        _column(record, "seconds"),
+        _column(record, "validation_accuracy"),
+        nth_color(index),
+        hover=hover_text(record),
+        dash=line_dash(record),
+    )
+
+
+def _loss_curves(record: Record, index: int) -> list[dict[str, Any]]:
+    name = _run_name(record)
+    curves = ((name, "train_loss", "solid"), (f"{name}, validation", "validation_loss", "dot"))
+    return [
+        scatter(
+            label,
+            _column(record, "epoch"),
+            _column(record, metric),
+            nth_color(index),
+            dash=dash,
+            hover=hover_text(record),
+            options={"legendgroup": str(index)},
+        )
+        for label, metric, dash in curves
+    ]
+
+
+def _run_name(record: Record) -> str:
+    return f"{accelerator_label(record)} · {case_label(record)}"
 
 
 def _column(record: Record, name: str) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""The device table, a user's own rows, and prices."""
+"""The device table and a user's own rows."""
 
 import dataclasses
 import re
@@ -7,7 +7,6 @@ import pytest
 
 from experiments import hardware
 from experiments.hardware import Cell, Device, find, how_to_add, load, peak_for
-from experiments.hardware.prices import parse_price, price_of, read_prices
 from jaxcnn.errors import InputError
 
 ROW = """
@@ -31,16 +30,16 @@ float16 = { value = 2e12, source = "sheet", date = 2026-01-31 }
 """
 
 
-def cells(device: Device) -> dict[str, Cell]:
-    plain = {field.name: getattr(device, field.name) for field in dataclasses.fields(device)}
+def cells_of(device: Device) -> dict[str, Cell]:
+    fields = {field.name: getattr(device, field.name) for field in dataclasses.fields(device)}
     return (
         {f"peaks.{name}": cell for name, cell in device.peaks.items()}
         | {f"published.{name}": cell for name, cell in device.published.items()}
-        | {name: value for name, value in plain.items() if isinstance(value, Cell)}
+        | {name: value for name, value in fields.items() if isinstance(value, Cell)}
     )
 
 
-def written(folder, text: str) -> str:
+def write_toml(folder, text: str) -> str:
     path = folder / "mine.toml"
     path.write_text(text)
     return str(path)
@@ -75,7 +74,7 @@ def written(folder, text: str) -> str:
         ("TPU7x", "tpu", "TPU7x", "bfloat16", 2307e12),
     ],
 )
-def test_devices_are_found_by_the_names_that_jax_gives_them(kind, platform, name, dtype, peak):
+def test_find_knows_the_device_kinds_of_jax(kind, platform, name, dtype, peak):
     device = find(kind, platform)
     assert device.name == name
     assert device.peaks[dtype].value == peak
@@ -91,12 +90,12 @@ def test_devices_are_found_by_the_names_that_jax_gives_them(kind, platform, name
         ("cpu", "cpu"),
     ],
 )
-def test_a_name_that_only_begins_alike_is_not_known(kind, platform):
+def test_find_does_not_match_a_device_kind_by_its_beginning(kind, platform):
     assert find(kind, platform) is None
 
 
 def test_every_figure_has_a_source_and_a_date():
-    rows = {device.name: cells(device) for device in hardware.table()}
+    rows = {device.name: cells_of(device) for device in hardware.table()}
     assert len(rows) == len(hardware.table()) == 26
     for name, figures in rows.items():
         assert len(figures) >= 4, name
@@ -105,7 +104,7 @@ def test_every_figure_has_a_source_and_a_date():
             assert re.fullmatch(r"20\d\d-\d\d-\d\d", cell.date), (name, key)
 
 
-def test_figures_are_of_a_sensible_size():
+def test_figures_are_of_a_plausible_size():
     for device in hardware.table():
         for cell in device.peaks.values():
             assert 1e12 <= cell.value <= 1e16, device.name
@@ -116,21 +115,21 @@ def test_figures_are_of_a_sensible_size():
         assert device.on_chip_memory is None or 1e5 < device.on_chip_memory.value < 1e9, device.name
 
 
-def test_float16_on_gpus_from_ampere_on_comes_with_tf32():
+def test_gpus_with_bfloat16_have_a_tf32_peak():
     for device in hardware.table():
         if device.platform == "gpu" and "bfloat16" in device.peaks:
             assert "tf32" in device.peaks, device.name
 
 
-def test_some_chips_are_two_devices():
-    halved = {device.name for device in hardware.table() if device.devices_per_chip == 2}
-    assert halved == {"TPU v2", "TPU v3", "TPU7x", "Tesla K80"}
+def test_chips_that_hold_two_jax_devices():
+    two_devices = {device.name for device in hardware.table() if device.devices_per_chip == 2}
+    assert two_devices == {"TPU v2", "TPU v3", "TPU7x", "Tesla K80"}
     k80 = find("Tesla K80", "gpu")
     assert k80.per_device(k80.bandwidth) == 240e9
     assert k80.per_device(None) is None
 
 
-def test_the_lectures_row():
+def test_figures_of_the_tpu_and_gpu_comparison():
     rows = {device.name: device.published for device in hardware.table() if device.published}
     assert rows.keys() == {"TPU v1", "Tesla K80", "Tesla P40"}
     figures = [
@@ -162,18 +161,20 @@ def test_the_lectures_row():
         ("TPU v3", "tpu", "int8", None, None),
     ],
 )
-def test_float32_has_the_peak_of_what_it_is_computed_in(kind, platform, precision, level, peak):
+def test_peak_of_float32_is_that_of_the_dtype_it_is_computed_in(
+    kind, platform, precision, level, peak
+):
     cell = peak_for(find(kind, platform), precision, level)
     assert (cell and cell.value) == peak
 
 
-def test_a_users_rows_go_before_those_of_the_table(tmp_path):
-    own = load(written(tmp_path, ROW.replace("NVIDIA Other", "Tesla T4")))
-    assert find("nvidia card", "gpu", own).peaks["float32"] == Cell(
+def test_a_users_rows_take_precedence_over_the_table(tmp_path):
+    rows = load(write_toml(tmp_path, ROW.replace("NVIDIA Other", "Tesla T4")))
+    assert find("nvidia card", "gpu", rows).peaks["float32"] == Cell(
         1e12, "A data sheet", "2026-01-31", "https://example.com"
     )
-    assert find("NVIDIA Card", "gpu", own).bandwidth.source == "my own"
-    assert find("Tesla T4", "gpu", own).peaks["float16"].value == 2e12
+    assert find("NVIDIA Card", "gpu", rows).bandwidth.source == "my own"
+    assert find("Tesla T4", "gpu", rows).peaks["float16"].value == 2e12
     assert find("Tesla T4", "gpu").peaks["float16"].value == 65e12
 
 
@@ -194,20 +195,20 @@ def test_a_users_rows_go_before_those_of_the_table(tmp_path):
         ("value = 1e11", "value = -1", 10, "not -1"),
         ("value = 1e11", "value = nan", 10, "not nan"),
         ("value = 1e11", "value = true", 10, "not True"),
-        ('"my own"', '" "', 10, "source of bandwidth must be a text"),
+        ('"my own"', '" "', 10, "source of bandwidth must be a string"),
         ("{ value = 1e11", "1e11 # { value", 10, "bandwidth must be { value"),
         ("peaks.float32", "peaks.fp32", 9, "unknown dtype 'fp32'"),
-        ('name = "Card"', "name = 5", 6, "name must be a text, not 5"),
+        ('name = "Card"', "name = 5", 6, "name must be a string, not 5"),
         ('"gpu"', '"cuda"', 7, "platform 'cuda'; known: gpu, tpu, cpu"),
         ('["NVIDIA Card"]', '"NVIDIA Card"', 8, "kinds must be a list"),
         ('kinds = ["NVIDIA Card"]', "", 5, "kinds must be a list"),
-        ('["NVIDIA Other"]', '["nvidia card"]', 15, "kind 'nvidia card' stands in two devices"),
-        ("memory = {", "note = 1\nmemory = {", 16, "note must be a text"),
+        ('["NVIDIA Other"]', '["nvidia card"]', 15, "two devices have the kind 'nvidia card'"),
+        ("memory = {", "note = 1\nmemory = {", 16, "note must be a string"),
         (
             "memory = {",
             "devices_per_chip = 0\nmemory = {",
             16,
-            "devices_per_chip must be a whole number from 1 on, not 0",
+            "devices_per_chip must be an integer of 1 or more, not 0",
         ),
         (
             "float16 = { value = 2e12",
@@ -220,20 +221,20 @@ def test_a_users_rows_go_before_those_of_the_table(tmp_path):
         ('title = "A data sheet", ', "", 3, "source sheet needs"),
         ("[sources]", "[source]", 2, "unknown key 'source': did you mean 'sources'"),
         ("peaks.float32 =", "peaks.float32 ==", 9, "not TOML"),
-        ("peaks.float32 = {", "peaks = 3 # {", 9, "peaks is a table of cells"),
+        ("peaks.float32 = {", "peaks = 3 # {", 9, "peaks must be a table of cells"),
         ("[[device]]", "[device]", 12, "not TOML"),
     ],
 )
-def test_a_mistake_in_a_users_rows_is_told_with_its_line(tmp_path, old, new, line, message):
+def test_a_mistake_in_a_users_rows_is_reported_with_its_line(tmp_path, old, new, line, message):
     assert old in ROW
-    path = written(tmp_path, ROW.replace(old, new, 1))
-    with pytest.raises(InputError, match=re.escape(f"{path}, line {line}: ")) as caught:
+    path = write_toml(tmp_path, ROW.replace(old, new, 1))
+    with pytest.raises(InputError, match=re.escape(f"{path}, line {line}: ")) as raised:
         load(path)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     with pytest.raises(
         InputError, match=r"--devices=.*nothing.toml: cannot be read \(No such file"
     ):
@@ -244,10 +245,10 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path):
     with pytest.raises(InputError, match="not a text file in UTF-8"):
         load(str(tmp_path / "latin.toml"))
     with pytest.raises(InputError, match="line 1: no device"):
-        load(written(tmp_path, ""))
+        load(write_toml(tmp_path, ""))
 
 
-def test_how_to_add_a_device_is_one_sentence_with_file_and_keys():
+def test_how_to_add_is_one_sentence_with_the_file_and_the_keys():
     sentence = how_to_add("NVIDIA H100 PCIe")
     for word in (
         'kinds = ["NVIDIA H100 PCIe"]',
@@ -260,77 +261,3 @@ def test_how_to_add_a_device_is_one_sentence_with_file_and_keys():
     ):
         assert word in sentence
     assert "\n" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("text", "price"), [("2.5/h", 2.5), ("$0.35/h", 0.35), (" $ 3 / h ", 3.0), ("1e-3/h", 0.001)]
-)
-def test_prices_are_dollars_an_hour(text, price):
-    assert parse_price(text) == price
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "2.5",
-        "",
-        "/h",
-        "2.5/min",
-        "nan/h",
-        "inf/h",
-        "-1/h",
-        "0/h",
-        "$$1/h",
-        "two/h",
-        "2,5/h",
-        "€2/h",
-    ],
-)
-def test_a_price_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match=re.escape(f"--price={text}: ")) as caught:
-        parse_price(text)
-    assert "--price=2.5/h" in str(caught.value)
-
-
-def test_a_price_file(tmp_path):
-    path = written(tmp_path, '# spot\n"Tesla T4" = 0.11\n"TPU v5e" = 0.6\nmine = 1\n')
-    assert read_prices(path, also=["Mine"]) == {"Tesla T4": 0.11, "TPU v5e": 0.6, "mine": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        ('"Tesla T4" = 0.35\nT44 = 2\n', 2, "unknown device 'T44': did you mean 'T4'?"),
-        (
-            '"Tesla T4" = 0.35\n"T4" = "2.5/h"\n',
-            2,
-            "the price of 'T4' must be a positive number of dollars an hour, not '2.5/h'",
-        ),
-        ("\nT4 = -1\n", 2, "not -1"),
-        ("T4 = nan\n", 1, "not nan"),
-        ("T4 = true\n", 1, "not True"),
-        ("T4 = 0.35\nL4 : 0.5\n", 2, "not TOML"),
-        ("T4 = 0.35\nT4 = 0.5\n", 2, "not TOML"),
-        ("T4 = 0.35\nL4 =", 2, "not TOML"),
-        ("[prices]\nT4 = 0.35\n", 1, "unknown device 'prices'"),
-        ("T4 = [0.35,\n 1", 2, "not TOML"),
-    ],
-)
-def test_a_mistake_in_a_price_file_is_told_with_its_line(tmp_path, text, line, message):
-    path = written(tmp_path, text)
-    with pytest.raises(InputError, match=re.escape(f"{path}, line {line}: ")) as caught:
-        read_prices(path)
-    assert message in str(caught.value)
-
-
-def test_the_users_price_goes_before_the_file_and_the_file_before_the_table():
-    t4 = find("Tesla T4", "gpu")
-    assert price_of(t4, "Tesla T4", {"tesla t4": 0.2}, 0.1) == (0.1, "--price")
-    assert price_of(t4, "Tesla T4", {"tesla t4": 0.2, "T4": 0.3}) == (0.2, "--prices")
-    assert price_of(t4, "Tesla T4", {"T4": 0.3}) == (0.3, "--prices")
-    price, label = price_of(t4, "Tesla T4", {"L4": 1.0})
-    assert price == 0.35
-    assert "2026-11-21" in label and "Google Cloud" in label
-    assert price_of(find("Tesla P40", "gpu"), "Tesla P40") == (None, "")
-    assert price_of(None, "cpu", {"cpu": 0.05}) == (0.05, "--prices")
-    assert price_of(None, "cpu") == (None, "")

@@ -1,19 +1,18 @@
-"""What a run brings home beside its speed: figures of merit, utilisation, notes; and what is said of bad prices and devices."""
+"""Figures of merit, utilisation and notes of a run; messages about bad prices and devices."""
 
 import json
 
 import jax
 import pytest
 
-from experiments import microbenchmarks, run
+from experiments import run
 from experiments.config import RunConfig
 from experiments.harness import figures_of_merit
 from experiments.harness.study import Case, CaseResult
 from experiments.measure import utilisation
-from experiments.measure.sources import Found, Quantity, Source
+from experiments.measure.sources import DetectedSources, Quantity, Source
 from experiments.microbenchmarks import peak
 from experiments.microbenchmarks.peak import Peak
-from experiments.records import Record
 from experiments.records.provenance import cpu_name
 from jaxcnn.backend import Backend
 
@@ -25,7 +24,6 @@ TRAIN = [
     "--epochs=2",
     "--batch-size=20",
 ]
-KERNELS = ("matmul-512-float32", "stream-triad-float32", "convolution-lenet5_c3-forward-float32")
 
 
 def only_record(results, study: str = "train") -> dict:
@@ -33,15 +31,13 @@ def only_record(results, study: str = "train") -> dict:
     return json.loads(path.read_text())
 
 
-def test_a_price_gives_dollars_and_flops_per_dollar_on_the_terminal_and_in_the_report(
-    tmp_path, capsys
-):
+def test_a_price_adds_costs_and_flops_per_dollar_to_terminal_and_report(tmp_path, capsys):
     assert (
         run.main([*TRAIN, "--price=3.6/h", "--target-accuracy=0.0001", f"--results={tmp_path}"])
         == 0
     )
     metrics = only_record(tmp_path)["metrics"]
-    # 3.6 dollars an hour are a thousandth of a dollar a second
+    # 3.6 dollars per hour are a thousandth of a dollar per second
     assert metrics["flops_per_dollar"] == pytest.approx(metrics["flops_per_second"] * 1000)
     assert metrics["cost_to_target"] == pytest.approx(metrics["time_to_target"] / 1000)
     assert metrics["cost_per_million_images"] == pytest.approx(
@@ -59,7 +55,7 @@ def test_a_price_gives_dollars_and_flops_per_dollar_on_the_terminal_and_in_the_r
     )
 
 
-def test_flops_stand_side_by_side(tmp_path):
+def test_three_counts_of_flops_agree_for_a_dense_network(tmp_path):
     assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
     metrics = only_record(tmp_path)["metrics"]
     assert metrics["flops_per_step"] == metrics["closed_form_flops_per_step"] == 2 * 20 * 2 * 7840
@@ -71,31 +67,33 @@ def test_flops_stand_side_by_side(tmp_path):
     assert metrics["step_time_low"] <= metrics["step_time"] <= metrics["step_time_high"]
 
 
-def test_utilisation_idle_and_training_is_in_the_record(tmp_path):
+def test_the_record_has_the_utilisation_of_every_phase(tmp_path):
     assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
-    seen = only_record(tmp_path)["utilisation"]
-    assert [phase["name"] for phase in seen["phases"]] == [
+    usage = only_record(tmp_path)["utilisation"]
+    assert [phase["name"] for phase in usage["phases"]] == [
         "idle",
         "preparing",
         "training",
         "testing",
     ]
-    names = {series["name"]: series for series in seen["series"]}
+    names = {series["name"]: series for series in usage["series"]}
     assert names["cpu"]["unit"] == "%" and names["cpu"]["source"]
     assert names["memory_process"]["values"] and "tpu0_utilisation" not in names
 
 
-def test_a_source_lost_in_mid_run_is_a_note_and_the_run_goes_on(tmp_path, monkeypatch, capsys):
-    asked = []
+def test_a_source_that_fails_during_a_run_becomes_a_note(tmp_path, monkeypatch, capsys):
+    reads = []
 
     def read(_):
-        asked.append(None)
-        if len(asked) > 2:
+        reads.append(None)
+        if len(reads) > 2:
             raise OSError("the driver went away")
         return {Quantity("gpu0_power", "W"): 50.0}
 
     monkeypatch.setattr(
-        utilisation, "find", lambda devices: Found((Source("NVML gpu0", read),), ("gpu0",))
+        utilisation,
+        "detect_sources",
+        lambda devices: DetectedSources((Source("NVML gpu0", read),), ("gpu0",)),
     )
     assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
     (problem,) = only_record(tmp_path)["utilisation"]["problems"]
@@ -103,51 +101,53 @@ def test_a_source_lost_in_mid_run_is_a_note_and_the_run_goes_on(tmp_path, monkey
     assert f"note: {problem}" in capsys.readouterr().out
 
 
-def test_an_unknown_gpu_has_no_mfu_and_the_way_to_a_row():
+def test_an_unknown_gpu_has_no_mfu_but_instructions_to_add_it():
     class Gpu:
         device_kind, platform = "NVIDIA H100 PCIe", "gpu"
 
-    figures, told = measured_on(Gpu(), RunConfig())
+    figures, sources = figures_on(Gpu(), RunConfig())
     assert "mfu" not in figures and "price_per_hour" not in figures
     assert figures["mfu_measured_peak"] == pytest.approx(0.5)
     assert (
-        told["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table")
-        and "--devices=FILE" in told["device_row"]
+        sources["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table")
+        and "--devices=FILE" in sources["device_row"]
     )
 
 
-def test_a_known_gpu_is_held_against_its_published_peak():
+def test_a_known_gpu_is_compared_with_its_published_peak():
     class Gpu:
         device_kind, platform = "Tesla T4", "gpu"
 
-    figures, told = measured_on(Gpu(), RunConfig(precision="float16"))
-    assert told["device_row"] == "T4"
+    figures, sources = figures_on(Gpu(), RunConfig(precision="float16"))
+    assert sources["device_row"] == "T4"
     assert figures["mfu"] == pytest.approx(1e12 / 65e12)
     assert figures["flops_per_joule_data_sheet"] == pytest.approx(1e12 / 70)
 
 
-def measured_on(device, config: RunConfig):
-    """The merits of a step of 1 TFLOP in one second on a device whose measured peak is 2 TFLOP/s."""
-    measured = CaseResult(
+def figures_on(device, config: RunConfig):
+    """Figures of a step of 1 TFLOP in one second on a device whose measured peak is 2 TFLOP/s."""
+    result = CaseResult(
         {"flops_per_step": 1e12, "bytes_per_step": 1e9, "step_time": 1.0, "flops_per_second": 1e12}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(peak, "measured", lambda *_: Peak(2e12, 1e11, 1024, None))
-        return figures_of_merit.compute(Case(config, {}, ()), measured, Backend("gpu", (device,)))
+        patch.setattr(peak, "measure_peak", lambda *_: Peak(2e12, 1e11, 1024, None))
+        return figures_of_merit.compute(Case(config, {}, ()), result, Backend("gpu", (device,)))
 
 
-def test_what_was_measured_stands_when_its_merits_cannot_be_had(tmp_path, monkeypatch, capsys):
-    def exhausted(*_):
+def test_a_result_stands_when_its_figures_of_merit_cannot_be_computed(
+    tmp_path, monkeypatch, capsys
+):
+    def run_out_of_memory(*_):
         raise MemoryError("no room for matrices")
 
-    monkeypatch.setattr(peak, "measured", exhausted)
+    monkeypatch.setattr(peak, "measure_peak", run_out_of_memory)
     assert run.main([*TRAIN, f"--results={tmp_path}"]) == 0
     record = only_record(tmp_path)
     assert record["status"] == "ok" and record["metrics"]["test_accuracy"] >= 0 and record["curves"]
     assert "note: no figures of merit: MemoryError: no room for matrices" in capsys.readouterr().out
 
 
-def test_a_record_is_shown_at_the_price_of_today_and_keeps_its_own(tmp_path, capsys):
+def test_a_record_is_shown_at_current_prices_and_its_file_stays_unchanged(tmp_path, capsys):
     assert run.main([*TRAIN, "--price=3.6/h", f"--results={tmp_path}"]) == 0
     first = only_record(tmp_path)["metrics"]["flops_per_dollar"]
     capsys.readouterr()
@@ -156,7 +156,7 @@ def test_a_record_is_shown_at_the_price_of_today_and_keeps_its_own(tmp_path, cap
     assert only_record(tmp_path)["metrics"]["flops_per_dollar"] == first
 
 
-def test_a_cpu_of_ones_own_table_is_found_by_its_name(tmp_path):
+def test_a_cpu_in_a_users_table_is_found_by_its_product_name(tmp_path):
     rows = tmp_path / "mine.toml"
     rows.write_text(
         f'[[device]]\nname = "Mine"\nplatform = "cpu"\nkinds = ["{cpu_name()}"]\n'
@@ -168,7 +168,7 @@ def test_a_cpu_of_ones_own_table_is_found_by_its_name(tmp_path):
     assert record["metrics"]["mfu"] == pytest.approx(record["metrics"]["flops_per_second"] / 1e15)
 
 
-def test_of_simulated_devices_nothing_is_said():
+def test_simulated_devices_have_no_figures_of_merit():
     backend = Backend("cpu", tuple(jax.devices()[:1]), simulated=True)
     assert figures_of_merit.compute(
         Case(RunConfig(), {}, ()), CaseResult({"flops_per_step": 1.0}), backend
@@ -178,8 +178,12 @@ def test_of_simulated_devices_nothing_is_said():
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        ("--price=2.5", "", "--price=2.5: write US dollars an hour for one chip, as --price=2.5/h"),
-        ("--price=-1/h", "", "--price=-1/h: a price is a positive number"),
+        (
+            "--price=2.5",
+            "",
+            "--price=2.5: write US dollars per hour of one chip, such as --price=2.5/h",
+        ),
+        ("--price=-1/h", "", "--price=-1/h: must be a positive number"),
         (
             "--prices={}",
             '"Tesla T4" = 0.35\n"Tesla T5" = 1\n',
@@ -189,7 +193,7 @@ def test_of_simulated_devices_nothing_is_said():
         ("--prices={}", 'cpu = "cheap"\n', "line 1: the price of 'cpu' must be a positive number"),
         ("--devices={}", '[[device]]\nname = "X"\nplatform = "gpu"\nkind = ["X"]\n', "line 4"),
         ("--preset=quik", "", "'quik'"),
-        ("--price=", "", "--price=: write US dollars an hour"),
+        ("--price=", "", "--price=: write US dollars per hour"),
         ("--prices=", "", "--prices="),
     ],
 )
@@ -207,54 +211,3 @@ def test_a_price_file_may_name_the_cpu(tmp_path):
     prices.write_text('"Tesla T4" = 0.35\ncpu = 0.36\n')
     assert run.main([*TRAIN, f"--prices={prices}", f"--results={tmp_path / 'r'}"]) == 0
     assert only_record(tmp_path / "r")["metrics"]["price_per_hour"] == 0.36
-
-
-@pytest.fixture
-def few_kernels(monkeypatch):
-    """Three of them: a product, a bandwidth, a convolution."""
-    every = microbenchmarks.cases("full", "cpu")
-    chosen = [kernel for kernel in every if kernel.name in KERNELS]
-    assert len(chosen) == 3
-    monkeypatch.setattr(microbenchmarks, "cases", lambda preset, platform: chosen)
-
-
-def test_kernels_are_a_record_each_and_rows_of_one_table(few_kernels, tmp_path, capsys):
-    arguments = ["--study=kernels", "--device=cpu:1", f"--results={tmp_path}"]
-    assert run.main(arguments) == 0
-    found = {}
-    for path in (tmp_path / "kernels").glob("*.json"):
-        record = Record(**json.loads(path.read_text()))
-        found[record.settings["kernel"]] = record
-    assert found.keys() == set(KERNELS)
-    product = found["matmul-512-float32"].metrics
-    assert (
-        product["flops_per_call"] == 2 * 512**3 and product["bytes_per_call"] == 3 * 512 * 512 * 4
-    )
-    assert product["call_time_low"] <= product["call_time"] <= product["call_time_high"]
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in KERNELS) and "GFLOP/s" in printed and "GB/s" in printed
-    assert run.main(arguments) == 0, "shown again"
-    assert len(list((tmp_path / "kernels").glob("*.json"))) == 3
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in KERNELS)
-
-
-def test_a_kernel_that_fails_is_a_row_and_the_others_are_measured(
-    few_kernels, tmp_path, capsys, monkeypatch
-):
-    from experiments.studies import kernels as study
-
-    measure = study.measure_kernel
-
-    def fail(kernel, *args, **options):
-        if kernel.name == KERNELS[0]:
-            raise RuntimeError("no such instruction")
-        return measure(kernel, *args, **options)
-
-    monkeypatch.setattr(study, "measure_kernel", fail)
-    assert run.main(["--study=kernels", "--device=cpu:1", f"--results={tmp_path}"]) == 1
-    statuses = [
-        json.loads(path.read_text())["status"] for path in (tmp_path / "kernels").glob("*.json")
-    ]
-    assert sorted(statuses) == ["failed", "ok", "ok"]
-    assert "no such instruction" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Processes of their own, really started: what they may take, what becomes of them, and who outlives whom."""
+"""Cases in real child processes: memory limits, results, and which process outlives which."""
 
 import os
 import signal
@@ -28,7 +28,9 @@ def case(**options) -> Case:
 
 
 def context() -> Context:
-    return Context(Backend("cpu", ()), epath.Path("results/batch_sweep/case.checkpoints"), Console())
+    return Context(
+        Backend("cpu", ()), epath.Path("results/batch_sweep/case.checkpoints"), Console()
+    )
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def test_the_time_limit_ends_every_process_that_the_child_started(program, tmp_p
     result = isolation.measure_isolated(case(time_limit=1.0), context())
     assert result.status == "failed"
     assert result.message == "took longer than 1 s (--time-limit)"
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert ends(int((tmp_path / "pid").read_text()))
 
 
 def test_the_default_memory_limit_is_a_share_of_the_free_memory(program, tmp_path, monkeypatch):
@@ -130,14 +132,14 @@ def test_the_child_ends_when_its_parent_is_killed():
     )
     process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
     pid = int(process.stdout.readline())
-    assert process.stdout.readline() == "up\n" and not gone(pid, 0)
+    assert process.stdout.readline() == "up\n" and not ends(pid, 0)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert gone(pid)
+    assert ends(pid)
 
 
-def gone(pid: int, seconds: float = 20) -> bool:
-    """Whether a process ends within so many seconds; one that nobody has waited for yet has ended too."""
+def ends(pid: int, seconds: float = 20) -> bool:
+    """Whether a process ends within `seconds`; a zombie has ended."""
     deadline = time.monotonic() + seconds
     while psutil.pid_exists(pid):
         try:
@@ -151,15 +153,15 @@ def gone(pid: int, seconds: float = 20) -> bool:
     return True
 
 
-@pytest.mark.skipif(not psutil.LINUX, reason="the system does not hold processes to such a limit")
-def test_beyond_the_limit_there_is_an_error_and_nobody_is_killed():
+@pytest.mark.skipif(not psutil.LINUX, reason="the system does not enforce such a limit")
+def test_exceeding_the_limit_raises_memory_error_and_kills_no_process():
     code = """
-from experiments.measure.limits import held_memory, limited_memory, process_limit
+from experiments.measure.limits import data_segment_size, limited_memory, process_limit
 assert process_limit() is None
-limit = held_memory() + 100_000_000
+limit = data_segment_size() + 100_000_000
 with limited_memory(limit):
     assert process_limit() == limit
-    kept = bytearray(50_000_000)
+    allocated = bytearray(50_000_000)
     try:
         bytearray(100_000_000)
     except MemoryError:
@@ -167,27 +169,31 @@ with limited_memory(limit):
 assert process_limit() is None
 bytearray(100_000_000)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.returncode) == ("an error\n", 0), done.stderr
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert (completed.stdout, completed.returncode) == ("an error\n", 0), completed.stderr
 
 
-def group(root: Path, name: str, **files: str) -> None:
+def write_group(root: Path, name: str, **files: str) -> None:
+    """Writes the files of a control group; ``__`` in a name stands for a dot."""
     folder = root / "sys/fs/cgroup" / name
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file.replace("__", ".")).write_text(text)
 
 
-def cgroup(root: Path, text: str) -> None:
+def write_membership(root: Path, text: str) -> None:
+    """Writes the control groups of this process."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(text)
 
 
 def test_a_container_has_less_memory_than_its_machine(tmp_path):
-    cgroup(tmp_path, "0::/box/inner\n")
-    group(tmp_path, "box/inner", memory__max="max\n", memory__current="9\n", memory__stat="")
-    # what is left: 5000 - 4000, and 300 of the 4000 are a cache
-    group(
+    write_membership(tmp_path, "0::/box/inner\n")
+    write_group(tmp_path, "box/inner", memory__max="max\n", memory__current="9\n", memory__stat="")
+    # free: 5000 - 4000, and 300 of the 4000 used are a cache
+    write_group(
         tmp_path,
         "box",
         memory__max="5000\n",
@@ -198,29 +204,29 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path):
 
 
 def test_the_first_version_of_control_groups(tmp_path):
-    cgroup(tmp_path, "5:cpu,cpuacct:/box\n4:memory:/box\n0::/\n")
+    write_membership(tmp_path, "5:cpu,cpuacct:/box\n4:memory:/box\n0::/\n")
     names = {
         "memory__limit_in_bytes": "5000",
         "memory__usage_in_bytes": "4000",
         "memory__stat": "total_inactive_file 200\n",
     }
-    group(tmp_path, "memory/box", **names)
-    group(tmp_path, "memory", **names | {"memory__limit_in_bytes": "9223372036854771712"})
+    write_group(tmp_path, "memory/box", **names)
+    write_group(tmp_path, "memory", **names | {"memory__limit_in_bytes": "9223372036854771712"})
     assert limits.free_memory(tmp_path) == 1200
 
 
-def test_without_control_groups_the_machine_counts(tmp_path, monkeypatch):
+def test_without_control_groups_the_free_memory_is_that_of_the_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 77}))
     assert limits.free_memory(tmp_path) == 77
-    cgroup(tmp_path, "0::/box\n")
-    assert limits.free_memory(tmp_path) == 77, "named, but not there"
+    write_membership(tmp_path, "0::/box\n")
+    assert limits.free_memory(tmp_path) == 77, "the group is named but does not exist"
 
 
-def test_room_is_the_devices_where_it_says_so():
+def test_limit_and_use_are_the_devices_if_it_reports_them():
     class Gpu:
         platform = "gpu"
 
         def memory_stats(self):
             return {"bytes_limit": 1000, "bytes_in_use": 300}
 
-    assert limits.room(Gpu(), 100) == (1000, 200)
+    assert limits.memory_limit_and_use(Gpu(), 100) == (1000, 200)

@@ -1,4 +1,4 @@
-"""The trace of some steps after a training."""
+"""The trace of some train steps after a training run."""
 
 import contextlib
 import gzip
@@ -23,18 +23,18 @@ SMALL = [
 ]
 
 
-def record(results) -> dict:
+def only_record(results) -> dict:
     (path,) = (results / "train").glob("*.json")
     return json.loads(path.read_text())
 
 
 @pytest.mark.parametrize("pipeline", ["--pipeline=resident", "--pipeline=streamed"])
-def test_a_profile_is_of_steps_beyond_those_measured(tmp_path, capsys, pipeline):
+def test_a_profile_traces_steps_beyond_the_measured_ones(tmp_path, capsys, pipeline):
     assert run.main([*SMALL, pipeline, "--workers=0", f"--results={tmp_path}", "--profile"]) == 0
-    found = record(tmp_path)
+    record = only_record(tmp_path)
     # 560 training images less 56 make 25 batches of 20
-    assert found["metrics"]["steps"] == 50 == sum(found["samples"]["dispatch_steps"])
-    (trace,) = (tmp_path / "train" / f"{found['case']}.profile").glob(
+    assert record["metrics"]["steps"] == 50 == sum(record["samples"]["dispatch_steps"])
+    (trace,) = (tmp_path / "train" / f"{record['case']}.profile").glob(
         "plugins/profile/*/*.trace.json.gz"
     )
     (space,) = trace.parent.glob("*.xplane.pb")
@@ -45,14 +45,14 @@ def test_a_profile_is_of_steps_beyond_those_measured(tmp_path, capsys, pipeline)
     assert names.count("train") == profiling.DISPATCHES and b"step_num" in space.read_bytes()
     output = capsys.readouterr().out
     assert "3 dispatches of 5 train steps" in output
-    assert f"xprof --logdir={trace.parents[3]}, or drop {trace.name} on ui.perfetto.dev" in output
+    assert f"xprof --logdir={trace.parents[3]}, or open {trace.name} in ui.perfetto.dev" in output
 
 
-def test_dispatches_stay_within_an_epoch():
-    taken = []
+def test_the_traced_dispatches_stay_within_an_epoch():
+    counts = []
 
     def run_steps(state, step, count):
-        taken.append(count)
+        counts.append(count)
         return state, {}
 
     from jaxcnn.training import FitConfig
@@ -72,21 +72,21 @@ def test_dispatches_stay_within_an_epoch():
         )
         for steps in (1, 11, 500):
             profiling.trace(run_steps, None, FitConfig(1, steps), context)
-    assert taken == [1] * 4 + [2] * 4 + [5] * 4  # four dispatches of two steps fit into 11
+    assert counts == [1] * 4 + [2] * 4 + [5] * 4  # four dispatches of two steps fit into 11
 
 
-def test_where_the_profiler_fails_what_was_measured_stands(tmp_path, capsys, monkeypatch):
-    def refuse(*args, **options):
+def test_the_measurements_stand_if_the_profiler_fails(tmp_path, capsys, monkeypatch):
+    def fail(*args, **options):
         raise RuntimeError("[CUPTI] insufficient privileges")
 
-    monkeypatch.setattr(profiling.jax.profiler, "trace", refuse)
+    monkeypatch.setattr(profiling.jax.profiler, "trace", fail)
     assert run.main([*SMALL, f"--results={tmp_path}", "--profile"]) == 0
-    assert record(tmp_path)["status"] == "ok"
+    assert only_record(tmp_path)["status"] == "ok"
     assert "no profile: RuntimeError: [CUPTI] insufficient privileges" in capsys.readouterr().out
 
 
-def test_a_libtpu_without_its_tpu_is_refused(monkeypatch):
-    chosen = backend.Backend("cpu", ())
+def test_check_rejects_libtpu_without_a_tpu(monkeypatch):
+    cpu = backend.Backend("cpu", ())
     monkeypatch.setattr(
         profiling,
         "importlib",
@@ -95,8 +95,8 @@ def test_a_libtpu_without_its_tpu_is_refused(monkeypatch):
     monkeypatch.setattr(
         profiling, "jax", types.SimpleNamespace(config=types.SimpleNamespace(jax_platforms=None))
     )
-    profiling.check(RunConfig(), chosen)
+    profiling.check(RunConfig(), cpu)
     with pytest.raises(InputError, match="name the device: --device=cpu"):
-        profiling.check(RunConfig(profile=True), chosen)
+        profiling.check(RunConfig(profile=True), cpu)
     profiling.jax.config.jax_platforms = "cpu"
-    profiling.check(RunConfig(profile=True), chosen)
+    profiling.check(RunConfig(profile=True), cpu)

@@ -1,4 +1,4 @@
-"""What is seen while it runs, on a terminal and where there is none."""
+"""Progress bars on a terminal, and plain lines elsewhere."""
 
 import io
 import os
@@ -8,7 +8,7 @@ import select
 import pytest
 from rich.console import Console
 
-from experiments.harness.progress import Cases, Progress, Together
+from experiments.harness.progress import CombinedWatcher, StudyProgress, TrainingProgress
 from experiments.records import Record
 from jaxcnn.training import FitConfig
 
@@ -24,62 +24,67 @@ EPOCH = {
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A console on a real pseudo-terminal of 80 columns, and a function that gives what was drawn so far."""
+    """A console on a pseudo-terminal of 80 columns, and a function that reads its output."""
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     reading, writing = os.openpty()
 
-    def drawn() -> str:
+    def read_output() -> str:
         pieces = []
         while select.select([reading], [], [], 0)[0]:
             pieces.append(os.read(reading, 4096))
         return b"".join(pieces).decode()
 
     with os.fdopen(writing, "w") as file:
-        yield Console(file=file, width=80), drawn
+        yield Console(file=file, width=80), read_output
     os.close(reading)
 
 
-def plain(drawn: str) -> list[str]:
-    """Lines without control sequences."""
-    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn))
+def plain_lines(output: str) -> list[str]:
+    """The lines of an output, without control sequences."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output))
 
 
-def test_the_bar_shows_steps_time_left_loss_and_rate(terminal):
-    console, drawn = terminal
-    with Progress(console, FitConfig(2, 600), 32, step=100) as progress:
+def test_the_training_bar_shows_steps_time_left_loss_and_speed(terminal):
+    console, read_output = terminal
+    with TrainingProgress(console, FitConfig(2, 600), 32, step=100) as progress:
         assert any(
             line.startswith("compiling") and "100/1200 steps -:--:--" in line
-            for line in plain(drawn())
+            for line in plain_lines(read_output())
         )
         progress.on_dispatch(110, 0.5, 10, 0.1)
         progress.on_dispatch(120, 0.25, 10, 0.1)
         progress._bar.refresh()
-        lines = plain(drawn())
+        lines = plain_lines(read_output())
     (line,) = {line for line in lines if "0.2500" in line}
     assert line.startswith("training ━") and len(line.rstrip()) <= 80
-    # 10 steps of 32 images in a tenth of a second
+    # 10 steps of 32 images in 0.1 s
     assert re.search(r" 120/1200 steps \d+:\d\d:\d\d loss 0\.2500, 3,200 images/s", line)
 
 
-def test_an_epoch_leaves_a_line_and_the_bar_none(terminal):
-    console, drawn = terminal
-    with Progress(console, FitConfig(2, 600), 32) as progress:
+def test_an_epoch_prints_a_line_and_the_bar_is_erased(terminal):
+    console, read_output = terminal
+    with TrainingProgress(console, FitConfig(2, 600), 32) as progress:
         progress.on_dispatch(600, 0.5, 10, 0.1)
         progress.on_epoch(EPOCH, True)
-    after = drawn()
+    output = read_output()
     assert (
         "epoch   1/2  loss 0.5000  validation loss 0.2500  accuracy 0.7500  2.0 s  best"
-        in plain(after)
+        in plain_lines(output)
     )
-    assert after.endswith("\x1b[1A\x1b[2K"), "up to the bar's line, which is erased"
+    assert output.endswith("\x1b[1A\x1b[2K"), (
+        "the cursor goes up to the line of the bar and erases it"
+    )
 
 
-def test_where_there_is_no_terminal_there_are_plain_lines_and_no_bar():
+def test_without_a_terminal_there_are_plain_lines_and_no_bar():
     file = io.StringIO()
     console = Console(file=file, width=120)
-    with Cases(console, "train") as cases, Progress(console, FitConfig(2, 600), 32) as progress:
+    with (
+        StudyProgress(console, "train") as cases,
+        TrainingProgress(console, FitConfig(2, 600), 32) as progress,
+    ):
         cases.begin("a", 2, [])
         progress.on_dispatch(600, 0.5, 10, 0.1)
         progress.on_epoch(EPOCH, False)
@@ -89,21 +94,21 @@ def test_where_there_is_no_terminal_there_are_plain_lines_and_no_bar():
     )
 
 
-def test_the_bars_of_cases_and_of_a_training_are_drawn_together(terminal):
-    console, drawn = terminal
+def test_the_bars_of_a_study_and_of_a_training_run_are_drawn_together(terminal):
+    console, read_output = terminal
     done = [
         Record("s", "a", "ok", provenance={"case_seconds": seconds}) for seconds in (300.0, 900.0)
     ]
     name = "a_long_name_" * 8
-    with Cases(console, "search") as cases:
+    with StudyProgress(console, "search") as cases:
         cases.begin(name, 3, done)
-        with Progress(console, FitConfig(2, 600), 32) as progress:
-            drawn()
+        with TrainingProgress(console, FitConfig(2, 600), 32) as progress:
+            read_output()
             progress.on_dispatch(30, 0.5, 10, 0.1)
             progress._bar.refresh()
-            frame = plain(drawn())
+            frame = plain_lines(read_output())
     outer = next(line for line in frame if line.startswith("search"))
-    # three cases of 600 s on average; the clock is running
+    # three cases of 600 s on average, counting down
     assert (
         re.search(r"━ 2/5 cases 0:(30:00|29:\d\d) a_long_name_.*…", outer)
         and len(outer.rstrip()) <= 80
@@ -111,28 +116,28 @@ def test_the_bars_of_cases_and_of_a_training_are_drawn_together(terminal):
     assert frame[frame.index(outer) + 1].startswith(("training ━", "training ╸"))
 
 
-def test_the_first_case_has_no_time_left_and_one_case_no_bar(terminal):
-    console, drawn = terminal
-    with Cases(console, "search") as cases:
+def test_the_first_case_shows_no_time_left_and_a_single_case_no_bar(terminal):
+    console, read_output = terminal
+    with StudyProgress(console, "search") as cases:
         cases.begin("a", 3, [])
-        assert any("0/3 cases -:--:-- a" in line for line in plain(drawn()))
-    with Cases(console, "search", shown=False) as cases:
+        assert any("0/3 cases -:--:-- a" in line for line in plain_lines(read_output()))
+    with StudyProgress(console, "search", shown=False) as cases:
         cases.begin("a", 1, [])
         console.print("all")
-        assert plain(drawn())[-2:] == ["all", ""]
+        assert plain_lines(read_output())[-2:] == ["all", ""]
 
 
-def test_several_watchers_are_told_the_same():
-    told = []
+def test_combined_watcher_passes_every_event_to_each_watcher():
+    events = []
 
     class Watcher:
-        def on_dispatch(self, *facts):
-            told.append(facts)
+        def on_dispatch(self, *event):
+            events.append(event)
 
-        def on_epoch(self, *facts):
-            told.append(facts)
+        def on_epoch(self, *event):
+            events.append(event)
 
-    both = Together(Watcher(), Watcher())
-    both.on_dispatch(3, 0.5, 2, 0.1)
-    both.on_epoch(EPOCH, True)
-    assert told == [(3, 0.5, 2, 0.1)] * 2 + [(EPOCH, True)] * 2
+    combined = CombinedWatcher(Watcher(), Watcher())
+    combined.on_dispatch(3, 0.5, 2, 0.1)
+    combined.on_epoch(EPOCH, True)
+    assert events == [(3, 0.5, 2, 0.1)] * 2 + [(EPOCH, True)] * 2

@@ -1,4 +1,4 @@
-"""Freed memory that is kept: in a process of its own, because it holds for the whole process."""
+"""The allocator setting, in a process of its own, because it affects the whole process."""
 
 import platform
 import subprocess
@@ -6,36 +6,36 @@ import sys
 
 import pytest
 
-PAGES = """
+CODE = """
 import resource
 import numpy as np
-from experiments import allocation
+from experiments.measure import allocation
 {setting}
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     np.ones(2**24).sum()  # 128 MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 first, second = faults(), faults()
-print(allocation.kept(), first, second)
+print(allocation.keeps_freed_memory(), first, second)
 """
 
 
-def answer(setting: str) -> tuple[bool, int, int]:
-    text = subprocess.run(
-        [sys.executable, "-c", PAGES.format(setting=setting)],
+def page_faults(setting: str) -> tuple[bool, int, int]:
+    output = subprocess.run(
+        [sys.executable, "-c", CODE.format(setting=setting)],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    kept, first, second = text.split()
+    kept, first, second = output.split()
     return kept == "True", int(first), int(second)
 
 
 @pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="the GNU C library alone has the settings"
+    platform.libc_ver()[0] != "glibc", reason="only the GNU C library has these settings"
 )
-def test_the_second_array_has_its_pages_already():
-    kept, first, second = answer("allocation.keep_freed_memory()")
+def test_a_second_array_reuses_the_pages_of_the_first():
+    kept, first, second = page_faults("allocation.keep_freed_memory()")
     assert kept and second < first / 10
-    kept, first, second = answer("import jaxcnn, experiments.run")
-    assert not kept and second > first / 2  # a library's user is left alone
+    kept, first, second = page_faults("import jaxcnn, experiments.run")
+    assert not kept and second > first / 2  # importing the library does not change it

@@ -1,7 +1,11 @@
-"""The FLOPs of convolutions, over strides, paddings, dilations and groups: each gradient counts what the forward pass does."""
+"""FLOPs of convolutions: each gradient counts what the forward pass does.
+
+Over strides, paddings, dilations and groups.
+"""
 
 import itertools
 import math
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -20,162 +24,153 @@ def shape(*sizes: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(sizes, jnp.float32)
 
 
-def counts(convolution, size, taps, stride=1, padding="VALID", groups=(1, 1), dilation=1, spread=1):
-    """FLOPs of the forward pass, of the gradient of the images and of that of the kernel; groups of features, of the batch."""
-    images, kernel = shape(BATCH, *size, INPUTS), shape(*taps, INPUTS // groups[0], OUTPUTS)
-    of_the_batch = (
-        {"batch_group_count": groups[1]} if groups[1] > 1 else {}
-    )  # ours serves only what is not asked for
+@dataclass(frozen=True)
+class Options:
+    """Options of a convolution, the same along both axes but for the padding."""
+
+    stride: int = 1
+    padding: str | tuple[tuple[int, int], ...] = "VALID"
+    feature_groups: int = 1
+    batch_groups: int = 1
+    kernel_dilation: int = 1
+    input_dilation: int = 1
+
+    def channel_products(self) -> int:
+        """FLOPs per product of an input pixel and a tap: batch and channels of each group."""
+        return 2 * (BATCH // self.batch_groups) * OUTPUTS * (INPUTS // self.feature_groups)
+
+
+def count_flops(convolution, size, taps, options: Options) -> tuple[int, int, int]:
+    """FLOPs of the forward pass, of the input gradient and of the kernel gradient."""
+    images = shape(BATCH, *size, INPUTS)
+    kernel = shape(*taps, INPUTS // options.feature_groups, OUTPUTS)
+    # the convolution of `jaxcnn.ops` does not support groups of the batch
+    groups = {"batch_group_count": options.batch_groups} if options.batch_groups > 1 else {}
 
     def forward(x, k):
         return convolution(
             x,
             k,
-            (stride,) * 2,
-            padding,
-            (spread,) * 2,
-            (dilation,) * 2,
+            (options.stride,) * 2,
+            options.padding,
+            (options.input_dilation,) * 2,
+            (options.kernel_dilation,) * 2,
             NHWC,
-            groups[0],
-            **of_the_batch,
+            options.feature_groups,
+            **groups,
         )
 
+    def input_gradient(x, k, cotangent):
+        return jax.vjp(lambda x: forward(x, k), x)[1](cotangent)
+
+    def kernel_gradient(x, k, cotangent):
+        return jax.vjp(lambda k: forward(x, k), k)[1](cotangent)
+
     result = jax.eval_shape(forward, images, kernel)
-    along_images = model_flops(
-        lambda x, k, g: jax.vjp(lambda x: forward(x, k), x)[1](g), images, kernel, result
+    return (
+        model_flops(forward, images, kernel),
+        model_flops(input_gradient, images, kernel, result),
+        model_flops(kernel_gradient, images, kernel, result),
     )
-    along_kernel = model_flops(
-        lambda x, k, g: jax.vjp(lambda k: forward(x, k), k)[1](g), images, kernel, result
-    )
-    return model_flops(forward, images, kernel), along_images, along_kernel
 
 
-def outputs_along(
-    size: int, taps: int, stride: int, padding, dilation: int, spread: int = 1
-) -> int:
-    """The formula of every textbook, pixels of an axis."""
-    size, span = (size - 1) * spread + 1, (taps - 1) * dilation + 1
-    if padding == "SAME":
-        return math.ceil(size / stride)
-    low, high = (0, 0) if padding == "VALID" else padding
-    return (size + low + high - span) // stride + 1
+def output_size(size: int, taps: int, options: Options, axis: int = 0) -> int:
+    """The textbook formula for the output pixels along an axis."""
+    size = (size - 1) * options.input_dilation + 1
+    span = (taps - 1) * options.kernel_dilation + 1
+    if options.padding == "SAME":
+        return math.ceil(size / options.stride)
+    low, high = (0, 0) if options.padding == "VALID" else options.padding[axis]
+    return (size + low + high - span) // options.stride + 1
 
 
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("convolution", [lax.conv_general_dilated, ops.conv_general_dilated])
 def test_a_kernel_that_fits_counts_taps_times_outputs_forward_and_backward(convolution, padding):
-    """Batch × output channels × a group's input channels × taps × outputs, over a product of shapes and settings."""
-    for size, taps, stride, dilation, groups in itertools.product(
+    """Batch × output channels × a group's input channels × taps × outputs."""
+    for size, taps, stride, dilation, (feature_groups, batch_groups) in itertools.product(
         [(9, 11), (6, 8)], [(3, 3), (1, 1), (2, 5)], (1, 2, 3), (1, 2), [(1, 1), (3, 1), (1, 2)]
     ):
-        pads = (padding,) * 2 if isinstance(padding, str) else padding
-        sides = [
-            outputs_along(size[axis], taps[axis], stride, pads[axis], dilation) for axis in range(2)
-        ]
-        if not all(0 < sides[axis] <= size[axis] for axis in range(2)):
+        options = Options(stride, padding, feature_groups, batch_groups, dilation)
+        outputs = [output_size(size[axis], taps[axis], options, axis) for axis in range(2)]
+        if not all(0 < outputs[axis] <= size[axis] for axis in range(2)):
             continue
-        expected = (
-            2
-            * BATCH
-            // groups[1]
-            * OUTPUTS
-            * INPUTS
-            // groups[0]
-            * math.prod(taps)
-            * math.prod(sides)
-        )
-        found = counts(convolution, size, taps, stride, padding, groups, dilation)
-        assert found == (expected,) * 3, (size, taps, stride, dilation, groups)
+        expected = options.channel_products() * math.prod(taps) * math.prod(outputs)
+        counts = count_flops(convolution, size, taps, options)
+        assert counts == (expected,) * 3, (size, taps, options)
 
 
 @pytest.mark.parametrize(
-    "pads", [((0, 0), (0, 0)), ((1, 1), (2, 0)), ((-1, 0), (0, 1)), ((2, 2), (4, 3))]
+    "padding", [((0, 0), (0, 0)), ((1, 1), (2, 0)), ((-1, 0), (0, 1)), ((2, 2), (4, 3))]
 )
-@pytest.mark.parametrize("spread", [1, 2, 3])
-def test_any_convolution_counts_the_same_forward_and_backward(spread, pads):
-    """Also where the input is dilated, the kernel larger than the image or the output larger than the input.
+@pytest.mark.parametrize("input_dilation", [1, 2, 3])
+def test_any_convolution_counts_the_same_forward_and_backward(input_dilation, padding):
+    """Also if the input is dilated, the kernel larger than the image or the output than the input.
 
-    Along an axis the count is the least of inputs × taps, taps × outputs and inputs × outputs.
+    Along an axis the count is the smallest of inputs × taps, taps × outputs and inputs × outputs.
     """
-    for size, tap, stride, dilation, groups in itertools.product(
+    for size, taps, stride, dilation, (feature_groups, batch_groups) in itertools.product(
         (1, 2, 5), (1, 2, 3, 6), (1, 2), (1, 2), [(1, 1), (2, 1), (1, 2)]
     ):
-        sides = [
-            outputs_along(size, tap, stride, pads[axis], dilation, spread) for axis in range(2)
-        ]
-        if min(sides) < 1:
+        options = Options(stride, padding, feature_groups, batch_groups, dilation, input_dilation)
+        outputs = [output_size(size, taps, options, axis) for axis in range(2)]
+        if min(outputs) < 1:
             continue
-        along = [min(size * tap, tap * side, size * side) for side in sides]
-        expected = 2 * BATCH // groups[1] * OUTPUTS * INPUTS // groups[0] * math.prod(along)
-        found = counts(
-            lax.conv_general_dilated,
-            (size, size),
-            (tap, tap),
-            stride,
-            pads,
-            groups,
-            dilation,
-            spread,
-        )
-        assert found == (expected,) * 3, (size, tap, stride, dilation, groups)
+        products = [min(size * taps, taps * out, size * out) for out in outputs]
+        expected = options.channel_products() * math.prod(products)
+        counts = count_flops(lax.conv_general_dilated, (size, size), (taps, taps), options)
+        assert counts == (expected,) * 3, (size, taps, options)
 
 
-def multiplications(size: int, taps: int, stride: int, dilation: int) -> int:
-    """Along an axis without padding, one by one: a tap at each output's place that meets a pixel."""
+def multiplications(size: int, taps: int, options: Options) -> int:
+    """Along an axis without padding, one by one: each output's taps that meet a pixel."""
     return sum(
-        place * stride + tap * dilation < size
-        for place in range(outputs_along(size, taps, stride, "VALID", dilation))
+        output * options.stride + tap * options.kernel_dilation < size
+        for output in range(output_size(size, taps, options))
         for tap in range(taps)
     )
 
 
 @pytest.mark.parametrize(("stride", "dilation"), list(itertools.product((1, 2, 3), (1, 2))))
-def test_without_padding_every_product_counted_is_one_that_is_done(stride, dilation):
-    along = [multiplications(9, 3, stride, dilation), multiplications(12, 2, stride, dilation)]
-    found = counts(lax.conv_general_dilated, (9, 12), (3, 2), stride, "VALID", (1, 1), dilation)
-    assert found == (2 * BATCH * OUTPUTS * INPUTS * math.prod(along),) * 3
+def test_without_padding_every_counted_product_is_computed(stride, dilation):
+    options = Options(stride, kernel_dilation=dilation)
+    products = multiplications(9, 3, options) * multiplications(12, 2, options)
+    counts = count_flops(lax.conv_general_dilated, (9, 12), (3, 2), options)
+    assert counts == (2 * BATCH * OUTPUTS * INPUTS * products,) * 3
 
 
 @pytest.mark.parametrize(
-    ("size", "taps", "padding", "spread", "along"),
+    ("size", "taps", "padding", "input_dilation", "products"),
     [
-        (12, 3, ((1, 1),) * 2, 1, 3 * 12),  # the rule: three taps at each of twelve outputs
-        (
-            2,
-            3,
-            ((1, 1),) * 2,
-            1,
-            2 * 2,
-        ),  # of three taps only two ever meet a pixel: both pixels go into both outputs
-        (1, 3, ((1, 1),) * 2, 1, 1),
-        (12, 3, ((2, 2),) * 2, 1, 3 * 12),  # fourteen outputs, but each pixel meets three taps
-        (
-            4,
-            4,
-            ((2, 2),) * 2,
-            2,
-            4 * 4,
-        ),  # a transposed convolution, eight outputs: each pixel meets four taps
+        (12, 3, 1, 1, 3 * 12),  # the rule: three taps at each of twelve outputs
+        (2, 3, 1, 1, 2 * 2),  # only two of three taps ever meet a pixel: both pixels, both outputs
+        (1, 3, 1, 1, 1),
+        (12, 3, 2, 1, 3 * 12),  # fourteen outputs, but each pixel meets three taps
+        (4, 4, 2, 2, 4 * 4),  # transposed convolution, eight outputs: each pixel meets four taps
     ],
 )
-def test_where_taps_times_outputs_is_not_the_least(size, taps, padding, spread, along):
-    found = counts(lax.conv_general_dilated, (size, size), (taps, taps), 1, padding, spread=spread)
-    assert found == (2 * BATCH * OUTPUTS * INPUTS * along**2,) * 3
+def test_cases_where_taps_times_outputs_is_too_many(size, taps, padding, input_dilation, products):
+    options = Options(padding=((padding, padding),) * 2, input_dilation=input_dilation)
+    counts = count_flops(lax.conv_general_dilated, (size, size), (taps, taps), options)
+    assert counts == (2 * BATCH * OUTPUTS * INPUTS * products**2,) * 3
 
 
-def test_other_layouts_and_numbers_of_axes():
-    def convolve(numbers):
-        return lambda x, k: lax.conv_general_dilated(
-            x, k, (2,) * (x.ndim - 2), "VALID", dimension_numbers=numbers
-        )
+def strided(numbers):
+    def convolve(x, k):
+        strides = (2,) * (x.ndim - 2)
+        return lax.conv_general_dilated(x, k, strides, "VALID", dimension_numbers=numbers)
 
-    assert (
-        model_flops(convolve(("NCH", "OIH", "NCH")), shape(4, 6, 9), shape(5, 6, 3))
-        == 2 * 4 * 5 * 6 * 3 * 4
-    )
-    assert model_flops(
-        convolve(("CHWN", "IHWO", "CHWN")), shape(6, 9, 7, 4), shape(6, 3, 2, 5)
-    ) == 2 * 4 * 5 * 6 * (3 * 4) * (2 * 3)
-    assert model_flops(
-        convolve(("NDHWC", "DHWIO", "NDHWC")), shape(4, 9, 7, 5, 6), shape(3, 2, 1, 6, 5)
-    ) == (2 * 4 * 5 * 6 * (3 * 4) * (2 * 3) * (1 * 3))
+    return convolve
+
+
+@pytest.mark.parametrize(
+    ("numbers", "images", "kernel", "products"),
+    [
+        (("NCH", "OIH", "NCH"), (4, 6, 9), (5, 6, 3), 3 * 4),
+        (("CHWN", "IHWO", "CHWN"), (6, 9, 7, 4), (6, 3, 2, 5), 3 * 4 * 2 * 3),
+        (("NDHWC", "DHWIO", "NDHWC"), (4, 9, 7, 5, 6), (3, 2, 1, 6, 5), 3 * 4 * 2 * 3 * 1 * 3),
+    ],
+)
+def test_other_layouts_and_numbers_of_axes(numbers, images, kernel, products):
+    flops = model_flops(strided(numbers), shape(*images), shape(*kernel))
+    assert flops == 2 * 4 * 5 * 6 * products

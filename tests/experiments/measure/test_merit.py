@@ -1,4 +1,4 @@
-"""Figures of merit against figures worked out by hand."""
+"""Figures of merit against values worked out by hand."""
 
 import pytest
 
@@ -17,47 +17,47 @@ MEASURED = {
 }
 
 
-def test_utilisation_of_a_t4():
-    found = figures_of_merit(**MEASURED, peak_measured=52e12, bandwidth_measured=256e9)
-    assert found["mfu"] == pytest.approx(0.5)
-    assert found["mfu_measured_peak"] == pytest.approx(0.625)  # 32.5 / 52
-    assert found["peak_published"] == 65e12
-    assert found["bandwidth_published"] == 320e9
-    assert found["arithmetic_intensity"] == pytest.approx(203.125)
-    assert found["roofline_time"] == pytest.approx(0.0625)  # 3.25 / 52 = 16 / 256 s
-    assert found["roofline_share"] == pytest.approx(0.625)
+def test_utilisation_and_roofline_of_a_t4():
+    figures = figures_of_merit(**MEASURED, peak_measured=52e12, bandwidth_measured=256e9)
+    assert figures["mfu"] == pytest.approx(0.5)
+    assert figures["mfu_measured_peak"] == pytest.approx(0.625)  # 32.5 / 52
+    assert figures["peak_published"] == 65e12
+    assert figures["bandwidth_published"] == 320e9
+    assert figures["arithmetic_intensity"] == pytest.approx(203.125)
+    assert figures["roofline_time"] == pytest.approx(0.0625)  # 3.25 / 52 = 16 / 256 s
+    assert figures["roofline_share"] == pytest.approx(0.625)
 
 
-def test_money():
-    found = figures_of_merit(**MEASURED, price_per_hour=0.36, time_to_target=1800)
-    assert found["price_per_hour"] == 0.36
-    assert found["flops_per_dollar"] == pytest.approx(3.25e17)  # 32.5e12 / 1e-4 $/s
-    assert found["cost_to_target"] == pytest.approx(0.18)
-    assert found["cost_per_million_images"] == pytest.approx(0.1)  # 1000 s
+def test_flops_per_dollar_and_cost():
+    figures = figures_of_merit(**MEASURED, price_per_hour=0.36, time_to_target=1800)
+    assert figures["price_per_hour"] == 0.36
+    assert figures["flops_per_dollar"] == pytest.approx(3.25e17)  # 32.5e12 / 1e-4 $/s
+    assert figures["cost_to_target"] == pytest.approx(0.18)
+    assert figures["cost_per_million_images"] == pytest.approx(0.1)  # 1000 s
 
 
-def test_energy_by_measured_and_by_published_power_apart():
-    found = figures_of_merit(**MEASURED, power=65.0)
-    assert found["flops_per_joule"] == pytest.approx(5e11)  # 32.5e12 / 65
-    assert found["flops_per_joule_data_sheet"] == pytest.approx(32.5e12 / 70)
-    assert found["images_per_joule"] == pytest.approx(1000 / 65)
-    assert found["images_per_joule_data_sheet"] == pytest.approx(1000 / 70)
-    assert found["power_data_sheet"] == 70
+def test_energy_by_measured_and_by_data_sheet_power():
+    figures = figures_of_merit(**MEASURED, power=65.0)
+    assert figures["flops_per_joule"] == pytest.approx(5e11)  # 32.5e12 / 65
+    assert figures["flops_per_joule_data_sheet"] == pytest.approx(32.5e12 / 70)
+    assert figures["images_per_joule"] == pytest.approx(1000 / 65)
+    assert figures["images_per_joule_data_sheet"] == pytest.approx(1000 / 70)
+    assert figures["power_data_sheet"] == 70
     assert "flops_per_joule" not in figures_of_merit(**MEASURED)
 
 
-def test_published_figures_are_those_of_the_devices_used():
-    found = figures_of_merit(
+def test_published_figures_and_price_are_those_of_the_devices_used():
+    figures = figures_of_merit(
         flops_per_second=61.5e12,
         device=find("TPU v3", "tpu"),
         precision="bfloat16",
         devices=1,
         price_per_hour=2.0,
     )
-    assert found["peak_published"] == 61.5e12  # one of the two devices of a chip
-    assert found["mfu"] == 1.0
-    assert found["power_data_sheet"] == 131
-    assert found["price_per_hour"] == 1.0
+    assert figures["peak_published"] == 61.5e12  # one of the two devices of a chip
+    assert figures["mfu"] == 1.0
+    assert figures["power_data_sheet"] == 131
+    assert figures["price_per_hour"] == 1.0
     eight = figures_of_merit(
         flops_per_second=1.0,
         device=find("NVIDIA H100 80GB HBM3", "gpu"),
@@ -69,20 +69,19 @@ def test_published_figures_are_those_of_the_devices_used():
     assert eight["price_per_hour"] == pytest.approx(31.92)
 
 
-def test_float32_is_held_against_what_it_is_computed_in():
+def test_the_peak_is_that_of_the_dtype_that_float32_is_computed_in():
     a100 = find("NVIDIA A100-SXM4-40GB", "gpu")
-    assert figures_of_merit(flops_per_second=78e12, device=a100)["mfu"] == pytest.approx(
-        0.5
-    )  # TF32: 156
+    default = figures_of_merit(flops_per_second=78e12, device=a100)
+    assert default["mfu"] == pytest.approx(0.5)  # TF32: 156 TFLOP/s
     highest = figures_of_merit(flops_per_second=19.5e12, device=a100, matmul_precision="highest")
     assert highest["mfu"] == pytest.approx(1.0)
 
 
-def test_a_cpu_has_what_was_measured_and_no_mfu():
-    found = figures_of_merit(
+def test_a_cpu_has_no_published_figures_and_no_mfu():
+    figures = figures_of_merit(
         flops=1e9, bytes=1e8, seconds=0.1, peak_measured=1e11, bandwidth_measured=1e10, devices=8
     )
-    assert found == pytest.approx(
+    assert figures == pytest.approx(
         {
             "mfu_measured_peak": 0.1,
             "arithmetic_intensity": 10.0,
@@ -92,13 +91,13 @@ def test_a_cpu_has_what_was_measured_and_no_mfu():
     )
 
 
-def test_what_is_not_known_is_absent():
+def test_unknown_figures_are_left_out():
     assert figures_of_merit() == {}
     assert figures_of_merit(flops_per_second=1e9) == {}
-    found = figures_of_merit(
+    figures = figures_of_merit(
         flops_per_second=1e9, device=find("Tesla T4", "gpu"), precision="bfloat16"
     )
-    assert "mfu" not in found and "peak_published" not in found  # a T4 has no bfloat16
+    assert "mfu" not in figures and "peak_published" not in figures  # a T4 has no bfloat16
     copy = figures_of_merit(
         flops=0,
         bytes=100,
@@ -116,7 +115,7 @@ def test_what_is_not_known_is_absent():
 
 
 def test_every_name_is_a_metric():
-    found = figures_of_merit(
+    figures = figures_of_merit(
         **MEASURED,
         peak_measured=1e12,
         bandwidth_measured=1e9,
@@ -124,12 +123,12 @@ def test_every_name_is_a_metric():
         power=1.0,
         time_to_target=1.0,
     )
-    assert found.keys() <= METRICS.keys()
+    assert figures.keys() <= METRICS.keys()
     assert {
         "mfu",
         "flops_per_dollar",
         "flops_per_joule",
         "cost_to_target",
         "roofline_share",
-    } <= found.keys()
-    assert len(found) == 16
+    } <= figures.keys()
+    assert len(figures) == 16

@@ -1,4 +1,4 @@
-"""The roofline against figures worked out by hand."""
+"""The roofline against values worked out by hand."""
 
 import math
 
@@ -9,7 +9,7 @@ from experiments.measure.roofline import Roofline
 T4 = Roofline(peak=65e12, bandwidth=320e9)  # ridge: 65000 / 320 = 203.125 FLOP/B
 
 
-def test_the_ridge_is_where_both_take_as_long():
+def test_at_the_ridge_arithmetic_and_memory_take_equally_long():
     assert T4.ridge == 203.125
     assert T4.attainable(T4.ridge) == 65e12
     assert T4.limit(flops=203_125, bytes=1000) == "compute"
@@ -19,24 +19,20 @@ def test_the_ridge_is_where_both_take_as_long():
 @pytest.mark.parametrize(
     ("flops", "bytes", "seconds", "limit"),
     [
-        (
-            2 * 4096**3,
-            3 * 4096**2 * 2,
-            2 * 4096**3 / 65e12,
-            "compute",
-        ),  # a product of 4096: 1365 FLOP/B
+        # a product of 4096×4096 matrices in half precision: 1365 FLOP/B
+        (2 * 4096**3, 3 * 4096**2 * 2, 2 * 4096**3 / 65e12, "compute"),
         (1e6, 12e6, 12e6 / 320e9, "memory"),  # the STREAM triad: 2 FLOPs for 24 B
         (0, 320e9, 1.0, "memory"),  # a copy
         (65e12, 0, 1.0, "compute"),
         (0, 0, 0.0, "compute"),
     ],
 )
-def test_the_longer_of_two_times_is_the_bound(flops, bytes, seconds, limit):
+def test_the_longer_of_both_times_is_the_bound(flops, bytes, seconds, limit):
     assert T4.bound(flops, bytes) == pytest.approx(seconds)
     assert T4.limit(flops, bytes) == limit
 
 
-def test_attainable_rises_with_the_intensity_up_to_the_peak():
+def test_attainable_flops_rise_with_the_intensity_up_to_the_peak():
     assert T4.attainable(0) == 0
     assert T4.attainable(0.25) == 80e9
     assert T4.attainable(100) == 32e12
@@ -44,14 +40,14 @@ def test_attainable_rises_with_the_intensity_up_to_the_peak():
 
 
 @pytest.mark.parametrize(("peak", "bandwidth"), [(0, 1), (1, -1), (math.nan, 1), (1, math.inf)])
-def test_a_device_without_a_figure_has_no_roofline(peak, bandwidth):
+def test_peak_and_bandwidth_must_be_positive_and_finite(peak, bandwidth):
     with pytest.raises(ValueError, match="must be a positive number"):
         Roofline(peak, bandwidth)
 
 
 @pytest.mark.parametrize(("flops", "bytes"), [(-1, 1), (1, -1), (math.nan, 1), (1, math.nan)])
-def test_work_is_not_negative(flops, bytes):
-    with pytest.raises(ValueError, match="not negative"):
+def test_negative_work_is_rejected(flops, bytes):
+    with pytest.raises(ValueError, match="must not be negative"):
         T4.bound(flops, bytes)
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         T4.attainable(min(flops, bytes) if flops == flops and bytes == bytes else math.nan)

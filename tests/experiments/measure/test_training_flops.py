@@ -1,4 +1,4 @@
-"""A training step's FLOPs: the closed form from the table of layers, the jaxpr of the real step, and figures worked out by hand."""
+"""FLOPs of a training step: the closed form, the jaxpr of the step, and values by hand."""
 
 import functools
 
@@ -15,22 +15,30 @@ from jaxcnn.models.layers import Branches, Conv, ConvReLU, GlobalAvgPool
 
 ROWS = 4
 SLOW = {
-    "resnet34", "resnet50", "resnet101", "resnet152", "resnet50_cifar", "inception_v4", "inception_resnet_v2", "googlenet",
-    "googlenet_aux", "yolov2",
-}  # fmt: skip
+    "googlenet",
+    "googlenet_aux",
+    "inception_resnet_v2",
+    "inception_v4",
+    "resnet101",
+    "resnet152",
+    "resnet34",
+    "resnet50",
+    "resnet50_cifar",
+    "yolov2",
+}
 
 
-def abstract(make, **settings):
-    """A network, its train state and its step, all numbers abstract."""
+def abstract(build, **settings):
+    """A network, its train state and its step, all arrays abstract."""
     steps = []
 
-    def created():
-        state, step = training.create(make(), optax.adam(1e-3), **settings)
+    def create_state():
+        state, step = training.create(build(), optax.adam(1e-3), **settings)
         steps.append(step)
         return state
 
-    state = jax.eval_shape(created)
-    return nnx.eval_shape(make), state, steps[0]
+    state = jax.eval_shape(create_state)
+    return nnx.eval_shape(build), state, steps[0]
 
 
 def step_flops(state, step, input_shape, *, rows: int = ROWS, boxes: int = 0) -> int:
@@ -51,15 +59,15 @@ def step_flops(state, step, input_shape, *, rows: int = ROWS, boxes: int = 0) ->
         for name in (*models.MODELS, "mlp:4096")
     ],
 )
-def test_the_closed_form_of_a_step_is_what_its_jaxpr_counts(name):
-    row = models.spec(name)
-    settings = {"objective": detection.region_objective} if row.detects else {}
+def test_the_closed_form_of_a_step_equals_the_count_of_its_jaxpr(name):
+    spec = models.spec(name)
+    settings = {"objective": detection.region_objective} if spec.detects else {}
     model, state, step = abstract(functools.partial(models.build, name), **settings)
-    found = step_flops(state, step, row.input_shape, boxes=2 if row.detects else 0)
-    assert found == training_step_flops(model, row.input_shape, ROWS)
+    flops = step_flops(state, step, spec.input_shape, boxes=2 if spec.detects else 0)
+    assert flops == training_step_flops(model, spec.input_shape, ROWS)
 
 
-# Multiply-adds of one image, layer by layer: outputs × what each sums over.
+# Multiply-adds of one image, layer by layer: outputs × the terms of each sum.
 MLP_4096 = [784 * 4096, 4096 * 4096, 4096 * 10]  # 20 029 440
 CATS_VS_DOGS = [  # A1
     256**2 * 32 * 9 * 3, 256**2 * 32 * 9 * 32,
@@ -72,12 +80,16 @@ CATS_VS_DOGS = [  # A1
 RESNET50 = [
     112**2 * 64 * 49 * 3,
     # per stage the first block, its shortcut last, and the others: 1×1, 3×3, 1×1
-    56**2 * (64 * 64 + 64 * 9 * 64 + 256 * 64 + 256 * 64), 2 * 56**2 * (64 * 256 + 64 * 9 * 64 + 256 * 64),
-    56**2 * 128 * 256 + 28**2 * (128 * 9 * 128 + 512 * 128 + 512 * 256), 3 * 28**2 * (128 * 512 + 128 * 9 * 128 + 512 * 128),
-    28**2 * 256 * 512 + 14**2 * (256 * 9 * 256 + 1024 * 256 + 1024 * 512), 5 * 14**2 * (256 * 1024 + 256 * 9 * 256 + 1024 * 256),
-    14**2 * 512 * 1024 + 7**2 * (512 * 9 * 512 + 2048 * 512 + 2048 * 1024), 2 * 7**2 * (512 * 2048 + 512 * 9 * 512 + 2048 * 512),
+    56**2 * (64 * 64 + 64 * 9 * 64 + 256 * 64 + 256 * 64),
+    2 * 56**2 * (64 * 256 + 64 * 9 * 64 + 256 * 64),
+    56**2 * 128 * 256 + 28**2 * (128 * 9 * 128 + 512 * 128 + 512 * 256),
+    3 * 28**2 * (128 * 512 + 128 * 9 * 128 + 512 * 128),
+    28**2 * 256 * 512 + 14**2 * (256 * 9 * 256 + 1024 * 256 + 1024 * 512),
+    5 * 14**2 * (256 * 1024 + 256 * 9 * 256 + 1024 * 256),
+    14**2 * 512 * 1024 + 7**2 * (512 * 9 * 512 + 2048 * 512 + 2048 * 1024),
+    2 * 7**2 * (512 * 2048 + 512 * 9 * 512 + 2048 * 512),
     2048 * 1000,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,7 @@ RESNET50 = [
         ("resnet50", RESNET50, 4_089_184_256),
     ],
 )
-def test_a_step_is_three_forward_passes_less_the_first_layers_input_gradient(name, layers, total):
+def test_a_step_is_three_forward_passes_minus_the_first_layers_input_gradient(name, layers, total):
     assert sum(layers) == total
     model, state, step = abstract(functools.partial(models.build, name))
     shape = models.spec(name).input_shape
@@ -101,7 +113,7 @@ def test_a_step_is_three_forward_passes_less_the_first_layers_input_gradient(nam
     assert training_step_flops(model, shape, ROWS) == 2 * ROWS * (3 * total - layers[0])
 
 
-class TwoEntrances(nnx.Module):
+class TwoInputBranches(nnx.Module):
     """Two branches that read the images, one of them after a 1×1 convolution."""
 
     def __init__(self, rngs: nnx.Rngs):
@@ -114,10 +126,10 @@ class TwoEntrances(nnx.Module):
         return self.out(self.pool(self.branches(images)))
 
 
-def test_every_layer_that_reads_the_images_goes_without_their_gradient():
-    model, state, step = abstract(lambda: TwoEntrances(nnx.Rngs(0)))
-    wide, narrow, behind, dense = 64 * 4 * 27, 64 * 8 * 3, 64 * 4 * 72, 80
-    expected = 2 * ROWS * (2 * wide + 2 * narrow + 3 * behind + 3 * dense)
+def test_layers_that_read_the_images_have_no_input_gradient():
+    model, state, step = abstract(lambda: TwoInputBranches(nnx.Rngs(0)))
+    wide, narrow, second, dense = 64 * 4 * 27, 64 * 8 * 3, 64 * 4 * 72, 80
+    expected = 2 * ROWS * (2 * wide + 2 * narrow + 3 * second + 3 * dense)
     assert training_step_flops(model, (8, 8, 3), ROWS) == expected
     assert step_flops(state, step, (8, 8, 3)) == expected
     gradients = {row.name: row.gradients for row in layer_rows(model, (8, 8, 3))}
@@ -126,38 +138,36 @@ def test_every_layer_that_reads_the_images_goes_without_their_gradient():
 
 
 @pytest.mark.parametrize(
-    ("trained", "passes"),
+    ("trainable", "passes"),
     [
         ((), [2, 3, 3]),
         (("out",), [1, 1, 2]),  # nothing before it needs a gradient
-        (
-            ("hidden2",),
-            [1, 2, 2],
-        ),  # the output's kernel is frozen, but the gradient goes through it
+        # the kernel of the output layer is frozen, but the gradient passes through it
+        (("hidden2",), [1, 2, 2]),
         (("hidden1", "out"), [2, 2, 3]),
     ],
 )
-def test_frozen_layers_go_without_the_gradient_of_their_kernel(trained, passes):
+def test_frozen_layers_have_no_kernel_gradient(trainable, passes):
     layers = [784 * 512, 512 * 512, 512 * 10]
-    model, state, step = abstract(functools.partial(models.build, "mlp"), trainable=trained)
+    model, state, step = abstract(functools.partial(models.build, "mlp"), trainable=trainable)
     expected = 2 * ROWS * sum(layer * times for layer, times in zip(layers, passes, strict=True))
-    assert training_step_flops(model, (28, 28, 1), ROWS, trained) == expected
+    assert training_step_flops(model, (28, 28, 1), ROWS, trainable) == expected
     assert step_flops(state, step, (28, 28, 1)) == expected
 
 
 def test_a_new_head_on_a_frozen_network_with_auxiliary_heads():
-    """Frozen, GoogLeNet runs as in evaluation, without its auxiliary heads."""
+    """A frozen GoogLeNet runs as in evaluation, without its auxiliary heads."""
     heads = ("out", "head1", "head2")
     model = nnx.eval_shape(functools.partial(models.build, "googlenet_aux"))
     forward, dense = models.spec("googlenet_aux").flops, 2 * 1024 * 1000
     assert training_step_flops(model, (224, 224, 3), 2, heads) == 2 * (forward + dense)
 
 
-def test_penalty_precision_and_moving_average_add_nothing():
+def test_weight_decay_precision_and_moving_average_add_no_flops():
     plain = abstract(functools.partial(models.build, "lenet5"))
     settings = {"weight_decay": 1e-3, "precision": "bfloat16", "ema_decay": 0.9}
-    rich = abstract(functools.partial(models.build, "lenet5"), **settings)
-    assert step_flops(*plain[1:], (32, 32, 1)) == step_flops(*rich[1:], (32, 32, 1)) > 0
+    extended = abstract(functools.partial(models.build, "lenet5"), **settings)
+    assert step_flops(*plain[1:], (32, 32, 1)) == step_flops(*extended[1:], (32, 32, 1)) > 0
 
 
 def test_groups_and_a_layer_called_twice():
@@ -172,8 +182,5 @@ def test_groups_and_a_layer_called_twice():
 
     model, state, step = abstract(lambda: Twice(nnx.Rngs(0)))
     expected = 2 * ROWS * 36 * (2 * 8 * 27 + 2 * 3 * 8 * 18)
-    assert (
-        training_step_flops(model, (6, 6, 3), ROWS)
-        == step_flops(state, step, (6, 6, 3))
-        == expected
-    )
+    assert training_step_flops(model, (6, 6, 3), ROWS) == expected
+    assert step_flops(state, step, (6, 6, 3)) == expected

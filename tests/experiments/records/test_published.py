@@ -1,4 +1,4 @@
-"""The figures of the studied documents, as records of their own."""
+"""The published figures of the reproduced studies, as records."""
 
 from pathlib import Path
 
@@ -14,19 +14,22 @@ DOCUMENTS = Path(PUBLISHED) / "documents"
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, records.Record]:
-    rows, problems = records.load([PUBLISHED])
+def published() -> dict[str, records.Record]:
+    """The records of the documents, by case."""
+    loaded, problems = records.load([PUBLISHED])
     assert problems == []
     return {
-        row.case.removeprefix("document-"): row for row in rows if row.provenance.get("published")
+        record.case.removeprefix("document-"): record
+        for record in loaded
+        if record.provenance.get("published")
     }
 
 
-def test_every_entry_says_where_it_is_from(found):
-    assert {row.provenance["document"] for row in found.values()} == set("ABCE")
+def test_every_record_names_its_source(published):
+    assert {record.provenance["document"] for record in published.values()} == set("ABCE")
     assert {path.stem for path in DOCUMENTS.glob("*.json")} == set("abce")
-    for case, row in found.items():
-        origin = row.provenance
+    for case, record in published.items():
+        origin = record.provenance
         assert (
             case.startswith(origin["document"].lower())
             and origin["where"]
@@ -37,27 +40,27 @@ def test_every_entry_says_where_it_is_from(found):
         assert origin["where"] in origin["remarks"][0]
 
 
-def test_none_is_taken_for_a_newer_one_of_another(found):
-    rows = [*found.values()]
+def test_no_record_replaces_another_as_the_latest(published):
+    loaded = [*published.values()]
     assert (
-        len(records.latest(rows))
-        == len(rows)
+        len(records.latest(loaded))
+        == len(loaded)
         == sum(path.read_text().count('"schema"') for path in DOCUMENTS.glob("*.json"))
     )
 
 
-def test_a3_the_three_machines(found):
+def test_a3_the_three_machines(published):
     cpu, mx150, t4 = (
-        found["a-i5-8250u-b16"].metrics,
-        found["a-mx150-b16"].metrics,
-        found["a-t4-b128"].metrics,
+        published["a-i5-8250u-b16"].metrics,
+        published["a-mx150-b16"].metrics,
+        published["a-t4-b128"].metrics,
     )
     assert cpu["training_time"] == (1 * 60 + 58) * 60
     assert cpu["step_time"] * 1250 == pytest.approx(cpu["training_time"])
     assert mx150["step_time"] == 0.542 and mx150["training_time"] == 678
     assert mx150["step_time"] * mx150["steps"] == pytest.approx(678, abs=1)
     assert t4["steps"] == -(-20_000 // 128) and 379 <= t4["training_time"] <= 389
-    failed = found["a-mx150-b32"]
+    failed = published["a-mx150-b32"]
     assert (
         failed.status == "out_of_memory"
         and failed.settings["batch_size"] == 32
@@ -65,7 +68,7 @@ def test_a3_the_three_machines(found):
     )
 
 
-def test_the_other_figures(found):
+def test_the_other_figures(published):
     values = {
         ("a-stage-1", "validation_accuracy"): 0.958,
         ("a-stage-2", "validation_accuracy"): 0.968,
@@ -82,12 +85,12 @@ def test_the_other_figures(found):
         ("c-v100", "peak_published"): 125e12,
         ("e-k20x", "speed_up_over_cpu"): 5,
     }
-    assert {key: found[key[0]].metrics[key[1]] for key in values} == values
-    assert found["c-k80"].metrics["relative_inferences"] == pytest.approx(1 / 13, abs=1e-4)
-    assert found["c-tpu-v2-pod"].provenance["strategy_devices"] == 64
+    assert {key: published[key[0]].metrics[key[1]] for key in values} == values
+    assert published["c-k80"].metrics["relative_inferences"] == pytest.approx(1 / 13, abs=1e-4)
+    assert published["c-tpu-v2-pod"].provenance["strategy_devices"] == 64
 
 
-def test_they_stand_in_the_report(found, tmp_path):
+def test_the_report_shows_them(published, tmp_path):
     page = write_page([], epath.Path(tmp_path / "report.html")).read_text()
     for text in (
         "Tesla K20X (published)",
@@ -99,10 +102,10 @@ def test_they_stand_in_the_report(found, tmp_path):
         assert text in page, text
 
 
-def test_machines_of_one_question_are_compared_but_no_noise_is_known(found):
+def test_machines_of_one_case_are_compared_without_a_noise_estimate(published):
     (group,) = [
-        group for group in side_by_side([*found.values()]) if group[0].record.study == "train"
+        group for group in side_by_side([*published.values()]) if group[0].record.study == "train"
     ]
-    quick, slow = group
-    assert quick.record.provenance["accelerator"] == "Tesla K80"
-    assert slow.ratio == pytest.approx(0.7 / 0.018) and slow.verdict.startswith("cannot say")
+    fastest, slowest = group
+    assert fastest.record.provenance["accelerator"] == "Tesla K80"
+    assert slowest.ratio == pytest.approx(0.7 / 0.018) and slowest.verdict.startswith("cannot say")

@@ -1,4 +1,7 @@
-"""The page in a real browser: every figure drawn, nothing fetched, nothing run that a record brought. Skipped without Chromium."""
+"""The page in a real browser: every figure is drawn, nothing is fetched, no hostile text is run.
+
+Skipped without Chromium.
+"""
 
 import csv
 import shutil
@@ -32,14 +35,37 @@ GRID = {
 }
 HOSTILE = "=1+1<img src=x onerror=document.title='run'>"
 EPOCHS = [
-    {"epoch": e, "seconds": float(e), "validation_accuracy": 0.5 + e / 10, "train_loss": 1 / e, "validation_loss": 2 / e} for e in (1, 2, 3)
-]  # fmt: skip
+    {
+        "epoch": e,
+        "seconds": float(e),
+        "validation_accuracy": 0.5 + e / 10,
+        "train_loss": 1 / e,
+        "validation_loss": 2 / e,
+    }
+    for e in (1, 2, 3)
+]
 METRICS = {
-    "step_time": 0.01, "images_per_second": 3200.0, "parameters": 100.0, "training_time": 1.0, "setup_and_training_time": 2.0,
-    "test_accuracy": 0.9, "latency_p50": 0.001, "latency_p90": 0.002, "latency_p99": 0.003, "arithmetic_intensity": 10.0,
-    "flops_per_second": 1e9, "peak_measured": 1e11, "bandwidth_measured": 1e10, "roofline_share": 0.5, "memory_planned": 1e6,
-    "copy_time": 0.1, "compile_time": 1.0, "excess_loss": 0.1, "steps": 10, "epochs": 3,
-}  # fmt: skip
+    "step_time": 0.01,
+    "images_per_second": 3200.0,
+    "parameters": 100.0,
+    "training_time": 1.0,
+    "setup_and_training_time": 2.0,
+    "test_accuracy": 0.9,
+    "latency_p50": 0.001,
+    "latency_p90": 0.002,
+    "latency_p99": 0.003,
+    "arithmetic_intensity": 10.0,
+    "flops_per_second": 1e9,
+    "peak_measured": 1e11,
+    "bandwidth_measured": 1e10,
+    "roofline_share": 0.5,
+    "memory_planned": 1e6,
+    "copy_time": 0.1,
+    "compile_time": 1.0,
+    "excess_loss": 0.1,
+    "steps": 10,
+    "epochs": 3,
+}
 USE = {
     "series": [
         {"name": "cpu", "unit": "%", "source": "psutil", "times": [0.0, 1.0], "values": [1.0, 99.0]}
@@ -59,7 +85,7 @@ STUDIES = (
 )
 
 
-def row(study: str, accelerator: str, platform: str) -> Record:
+def make_record(study: str, accelerator: str, platform: str) -> Record:
     settings = {
         "model": HOSTILE if study == "train" else "lenet5",
         "batch_size": 32,
@@ -67,16 +93,23 @@ def row(study: str, accelerator: str, platform: str) -> Record:
         "point": "a",
         "strategy": "jit",
     }
-    where = {
+    provenance = {
         "accelerator": accelerator,
         "machine": accelerator,
         "platform": platform,
         "time": "2026-11-01",
     }
     return Record(
-        study, f"{study}-{accelerator}", "ok", settings=settings, metrics=METRICS, samples=SAMPLES | GRID, curves=EPOCHS,
-        utilisation=USE, provenance=where | {"examples": {"test": 100}},
-    )  # fmt: skip
+        study,
+        f"{study}-{accelerator}",
+        "ok",
+        settings=settings,
+        metrics=METRICS,
+        samples=SAMPLES | GRID,
+        curves=EPOCHS,
+        utilisation=USE,
+        provenance=provenance | {"examples": {"test": 100}},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,77 +117,79 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("records")
     for study in STUDIES:
         for accelerator, platform in (("Host", "cpu"), ("Faster", "gpu")):
-            records.write(row(study, accelerator, platform), folder)
+            records.write(make_record(study, accelerator, platform), folder)
     return report.write_page([folder], folder / "report.html")
 
 
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(
     params=[("light", 1200), ("dark", 1200), ("light", 390)], ids=["light", "dark", "phone"]
 )
-def opened(request, browser, page):
-    """The page, and what it said and fetched."""
+def tab_and_events(request, browser, page):
+    """A tab with the page, its messages and errors, and the addresses it fetched."""
     scheme, width = request.param
     tab = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
-    said, fetched = [], []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    messages, fetched = [], []
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
     tab.on("request", lambda request: fetched.append(request.url))
     tab.goto(f"file://{page}")
     tab.wait_for_function(
-        "document.querySelectorAll('.plot .main-svg').length >= document.querySelectorAll('.plot').length"
+        "document.querySelectorAll('.plot .main-svg').length"
+        " >= document.querySelectorAll('.plot').length"
     )
-    yield tab, said, fetched
+    yield tab, messages, fetched
     tab.close()
 
 
-def test_every_figure_is_drawn_and_nothing_is_fetched_or_run(opened, page):
-    tab, said, fetched = opened
-    assert said == []
+def test_every_figure_is_drawn_and_nothing_is_fetched_or_run(tab_and_events, page):
+    tab, messages, fetched = tab_and_events
+    assert messages == []
     assert fetched == [f"file://{page}"]
     assert tab.title() != "run"
     count = tab.locator(".plot").count()
     assert count >= 14
-    drawn = tab.evaluate(
-        "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('.trace, .contour, .bars, .heatmaplayer').length)"
+    trace_counts = tab.evaluate(
+        "[...document.querySelectorAll('.plot')].map(plot =>"
+        " plot.querySelectorAll('.trace, .contour, .bars, .heatmaplayer').length)"
     )
-    assert len(drawn) == count and all(drawn), drawn
+    assert len(trace_counts) == count and all(trace_counts), trace_counts
 
 
-def test_the_page_is_no_wider_than_the_screen(opened):
-    tab, *_ = opened
+def test_the_page_is_no_wider_than_the_screen(tab_and_events):
+    tab, *_ = tab_and_events
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_letters_stand_out_from_the_paper(opened):
-    """A contrast of 4.5 at least, as the Web Content Accessibility Guidelines 2.1 ask (1.4.3), in the text and in the figures."""
-    tab, *_ = opened
-    colours = tab.evaluate(
+def test_the_contrast_of_text_is_sufficient(tab_and_events):
+    """At least 4.5 in text and figures (Web Content Accessibility Guidelines 2.1, 1.4.3)."""
+    tab, *_ = tab_and_events
+    colors = tab.evaluate(
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,"
         " getComputedStyle(document.querySelector('.plot .xtick text')).fill]"
     )
-    paper, *inks = (_luminance(colour) for colour in colours)
+    background, *inks = (_luminance(color) for color in colors)
     for ink in inks:
-        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, colours
+        assert (max(background, ink) + 0.05) / (min(background, ink) + 0.05) >= 4.5, colors
 
 
-def _luminance(colour: str) -> float:
+def _luminance(color: str) -> float:
     """Relative luminance of ``rgb(r, g, b)``."""
-    parts = [int(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    parts = [int(part) / 255 for part in color[color.index("(") + 1 : -1].split(",")[:3]]
     linear = [
         part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_hovering_shows_the_record_and_the_legend_hides_a_line(browser, page):
+def test_hovering_shows_the_record_and_the_legend_hides_a_trace(browser, page):
     tab = browser.new_page(viewport={"width": 1200, "height": 900})
     tab.goto(f"file://{page}")
     plot = tab.locator("#curves .plot").first
@@ -165,23 +200,24 @@ def test_hovering_shows_the_record_and_the_legend_hides_a_line(browser, page):
     tab.wait_for_selector("#curves .hovertext")
     assert (
         "float32, batch 128 · 2026-11-21T" in plot.locator(".hovertext").first.text_content()
-    )  # the oldest, which is published
+    )  # the oldest record, a published one
     before = plot.locator(".scatterlayer .trace").count()
     tab.mouse.move(0, 0)
     plot.locator(".legendtoggle").first.click(force=True)
     tab.wait_for_function(
-        "n => document.querySelector('#curves .plot').querySelectorAll('.scatterlayer .trace').length < n",
+        "n => document.querySelector('#curves .plot')"
+        ".querySelectorAll('.scatterlayer .trace').length < n",
         arg=before,
     )
     tab.close()
 
 
-def test_a_figure_gives_its_data_as_csv(browser, page, tmp_path):
+def test_the_data_of_a_figure_are_downloaded_as_csv(browser, page, tmp_path):
     tab = browser.new_page(accept_downloads=True)
     tab.goto(f"file://{page}")
-    with tab.expect_download() as waiting:
+    with tab.expect_download() as pending:
         tab.locator("#curves button[data-csv]").first.click()
-    waiting.value.save_as(tmp_path / "data.csv")
+    pending.value.save_as(tmp_path / "data.csv")
     with (tmp_path / "data.csv").open(newline="", encoding="utf-8") as file:
         heading, *rows = csv.reader(file)
     assert heading == ["line", "training time in s", "accuracy", "record"]

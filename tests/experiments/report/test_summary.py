@@ -1,4 +1,4 @@
-"""The summary: true sentences whose numbers are a record's."""
+"""The summary: sentences whose numbers come from the records."""
 
 import re
 
@@ -6,15 +6,19 @@ from experiments.records import Record
 from experiments.report import sentences
 
 METRICS = {
-    "test_accuracy": 0.9889, "training_time": 6.589, "step_time": 0.0051, "images_per_second": 6280.4, "flops_per_second": 1.42e10,
+    "test_accuracy": 0.9889,
+    "training_time": 6.589,
+    "step_time": 0.0051,
+    "images_per_second": 6280.4,
+    "flops_per_second": 1.42e10,
     "mfu_measured_peak": 0.0527,
-}  # fmt: skip
+}
 
 
-def trained(accelerator: str, status: str = "ok", **metrics) -> Record:
+def train_record(accelerator: str, status: str = "ok", **metrics) -> Record:
     settings = {"model": "lenet5", "dataset": "digits", "batch_size": 32}
     samples = {"step_time": [metrics.get("step_time", 0.0051)] * 9}
-    where = {"accelerator": accelerator, "machine": accelerator}
+    provenance = {"accelerator": accelerator, "machine": accelerator}
     return Record(
         "train",
         accelerator,
@@ -22,33 +26,34 @@ def trained(accelerator: str, status: str = "ok", **metrics) -> Record:
         settings=settings,
         metrics=METRICS | metrics,
         samples=samples,
-        provenance=where,
+        provenance=provenance,
     )
 
 
-def test_every_number_is_the_records():
-    first, last = sentences([trained("Host")])
+def test_every_number_comes_from_the_record():
+    first, last = sentences([train_record("Host")])
     assert first == (
-        "Host trained lenet5, digits, batch 32 to 98.89 % of the test images right in 6.589 s; a step took 5.1 ms, 6,280 images a "
-        "second; 14.2 GFLOP/s, 5.3 % of the peak measured here."
+        "Host trained lenet5, digits, batch 32 to 98.89 % test accuracy in 6.589 s; "
+        "a step took 5.1 ms, 6,280 images per second; "
+        "14.2 GFLOP/s, 5.3 % of the peak measured here."
     )
-    assert last == "In all 1 case on Host: 1 measured."
+    assert last == "In total 1 case on Host: 1 measured."
 
 
-def test_the_published_peak_and_the_dollars_are_told_where_they_are_known():
-    first, *_ = sentences([trained("GPU", mfu=0.42, cost_to_target=0.0031)])
+def test_the_published_peak_and_the_cost_are_given_if_known():
+    first, *_ = sentences([train_record("GPU", mfu=0.42, cost_to_target=0.0031)])
     assert "42.0 % of the published peak; 0.0031 $ to the target accuracy" in first
 
 
-def test_the_quickest_is_named_and_the_slowest_held_against_it():
-    lines = sentences([trained("Host"), trained("GPU", step_time=0.00102)])
+def test_the_slowest_accelerator_is_compared_with_the_fastest():
+    lines = sentences([train_record("Host"), train_record("GPU", step_time=0.00102)])
     assert (
-        "Of 2 that ran lenet5, digits, batch 32, GPU was quickest; Host took 5 times as long."
+        "Of 2 that ran lenet5, digits, batch 32, GPU was fastest; Host took 5 times as long."
         in lines
     )
 
 
-def test_what_is_not_known_is_not_told():
+def test_unknown_metrics_are_left_out():
     row = Record(
         "train",
         "a",
@@ -62,18 +67,22 @@ def test_what_is_not_known_is_not_told():
 
 
 def test_failures_are_counted_and_published_figures_are_not():
-    rows = [trained("Host"), trained("Host 2", "failed"), trained("Host 3", "out_of_memory")]
+    rows = [
+        train_record("Host"),
+        train_record("Host 2", "failed"),
+        train_record("Host 3", "out_of_memory"),
+    ]
     published = Record(
         "train", "b", "ok", metrics=METRICS, provenance={"accelerator": "Far", "elsewhere": True}
     )
     assert (
         sentences([*rows, published])[-1]
-        == "In all 3 cases on Host, Host 2, Host 3: 1 measured, 1 out of memory, 1 failed."
+        == "In total 3 cases on Host, Host 2, Host 3: 1 measured, 1 out of memory, 1 failed."
     )
     assert not re.search("Far", " ".join(sentences([*rows, published])))
 
 
 def test_simulated_devices_have_no_speed():
-    row = trained("Host")
+    row = train_record("Host")
     simulated = Record(**(vars(row) | {"provenance": row.provenance | {"simulated": True}}))
     assert "a step took" not in sentences([simulated])[0]

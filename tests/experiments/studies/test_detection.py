@@ -1,6 +1,4 @@
-"""The detector's study from end to end, on few pictures and few steps; that it learns is its own business (README)."""
-
-import json
+"""The detector's study from end to end, on few images and few steps; its scores by hand."""
 
 import numpy as np
 import pytest
@@ -9,21 +7,15 @@ from PIL import Image
 from experiments import run
 from experiments.studies import detection as study
 from jaxcnn import detection
+from tests.support.records import read_records
 
 
 @pytest.mark.slow
-def test_it_leaves_a_record_weights_and_a_picture(tmp_path):
-    arguments = [
-        "--study=detection",
-        "--model=yolov2",
-        "--device=cpu:1",
-        "--image-size=64",
-        "--batch-size=2",
-        "--epochs=6",
-    ]
-    assert run.main([*arguments, f"--results={tmp_path}"]) == 0
-    (path,) = (tmp_path / "detection").glob("*.json")
-    record = json.loads(path.read_text())
+def test_it_leaves_a_record_weights_and_an_image(tmp_path):
+    model = ["--model=yolov2", "--image-size=64", "--batch-size=2", "--epochs=6"]
+    arguments = ["--study=detection", "--device=cpu:1", *model, f"--results={tmp_path}"]
+    assert run.main(arguments) == 0
+    (record,) = read_records(tmp_path, "detection")
     losses = record["samples"]["training_loss"]
     assert len(losses) == 6 and losses[-1] < losses[0]
     assert 0 <= record["metrics"]["boxes_found"] <= 1 and record["metrics"]["flops_per_step"] > 1e9
@@ -31,40 +23,37 @@ def test_it_leaves_a_record_weights_and_a_picture(tmp_path):
     assert Image.open(folder / "boxes.png").size == (2 * 4 * 64, 4 * 64)
 
 
-def test_scores_by_hand():
-    """An overlap of a half is not enough, one of 0.8 is; a box of the wrong class and one elsewhere are wrong."""
-    boxes = np.array(
+NO_BOX = [0.0, 0.0, 0.0, 0.0]
+BATCH = {  # boxes of class 0 and 1 in the first image, one of class 2 in the second
+    "boxes": np.array(
         [
-            [[0.25, 0.25, 0.5, 0.5], [0.75, 0.75, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]],
-            [[0.5, 0.5, 0.2, 0.2]] * 3,
+            [[0.25, 0.25, 0.5, 0.5], [0.75, 0.75, 0.5, 0.5], NO_BOX],
+            [[0.5, 0.5, 0.2, 0.2], NO_BOX, NO_BOX],
         ],
         np.float32,
-    )
-    batch = {"boxes": boxes, "label": np.array([[0, 1, -1], [2, -1, -1]])}
+    ),
+    "label": np.array([[0, 1, -1], [2, -1, -1]]),
+}
 
-    def found(rows: list[tuple[list[float], int]]) -> detection.Detections:
-        there, classes = [np.asarray(column) for column in zip(*rows, strict=True)] or [
-            np.zeros((0, 4)),
-            np.zeros(0),
-        ]
-        return detection.Detections(
-            there.astype(np.float32), np.ones(len(rows), np.float32), classes
-        )
 
-    first = found(
-        [([0.25, 0.25, 0.5, 0.25], 0), ([0.75, 0.75, 0.5, 0.5], 0)]
-    )  # half of the first box; the second as the first's class
-    second = found([([0.9, 0.9, 0.2, 0.2], 2)])
-    scores = study._scores([first, second], batch)
-    assert scores == {
-        "boxes_found": 0.0,
-        "boxes_right": 0.0,
-        "mean_overlap": pytest.approx(0.5 / 3),
-    }
-    better = found([([0.25, 0.25, 0.5, 0.4], 0), ([0.75, 0.75, 0.5, 0.5], 0)])
-    scores = study._scores([better, second], batch)
-    assert scores == {
-        "boxes_found": pytest.approx(1 / 3),
-        "boxes_right": pytest.approx(1 / 3),
-        "mean_overlap": pytest.approx(0.8 / 3),
+def detections_of(*rows: tuple[list[float], int]) -> detection.Detections:
+    """Detections with the given boxes and classes."""
+    boxes = np.array([box for box, _ in rows], np.float32)
+    classes = np.array([label for _, label in rows])
+    return detection.Detections(boxes, np.ones(len(rows), np.float32), classes)
+
+
+@pytest.mark.parametrize(
+    ("height", "overlap", "correct"),
+    [(0.25, 0.5, 0), (0.4, 0.8, 1)],
+    ids=["an overlap of a half is not enough", "an overlap of 0.8 is"],
+)
+def test_scores_by_hand(height, overlap, correct):
+    """Besides a box in the first image, one of the wrong class and one elsewhere are detected."""
+    first = detections_of(([0.25, 0.25, 0.5, height], 0), ([0.75, 0.75, 0.5, 0.5], 0))
+    second = detections_of(([0.9, 0.9, 0.2, 0.2], 2))
+    assert study._scores([first, second], BATCH) == {
+        "boxes_found": pytest.approx(correct / 3),
+        "boxes_right": pytest.approx(correct / 3),
+        "mean_overlap": pytest.approx(overlap / 3),
     }

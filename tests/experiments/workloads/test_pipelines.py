@@ -1,4 +1,4 @@
-"""Both pipelines give the same batches, and evaluation counts each example once whatever the batch."""
+"""Both pipelines deliver the same batches, and evaluation counts each example exactly once."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ import pytest
 from experiments.workloads import pipelines
 from experiments.workloads.setup import Splits
 from jaxcnn.data.resident import ResidentFeed
-from jaxcnn.data.source import Arrays, fitted
+from jaxcnn.data.source import ArraySplit, FittedSplit
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
 from jaxcnn.training.step import UNSHARDED
 from tests.support.pipeline import KINDS, STRATEGIES, build, random_images, small_setup
@@ -27,26 +27,26 @@ def test_resident_and_streamed_batches_are_the_same_bytes():
 
 
 def test_an_epoch_visits_each_example_at_most_once():
-    batches = TrainBatches(Arrays(np.zeros((37, 1, 1, 1), np.uint8), np.arange(37)), 8)
+    batches = TrainBatches(ArraySplit(np.zeros((37, 1, 1, 1), np.uint8), np.arange(37)), 8)
     for epoch in range(3):
-        seen = np.concatenate([batches[epoch * 4 + place]["label"] for place in range(4)])
-        assert len(set(seen.tolist())) == 32
+        labels = np.concatenate([batches[epoch * 4 + place]["label"] for place in range(4)])
+        assert len(set(labels.tolist())) == 32
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_streaming_keeps_the_order_and_starts_anywhere(workers):
-    batches = TrainBatches(fitted(random_images(37), (10, 10, 1)), 8, seed=1)
-    found = list(stream(batches, 3, 9, workers))
-    assert len(found) == 6
-    for step, batch in enumerate(found, 3):
+def test_streaming_keeps_the_order_and_can_start_at_any_step(workers):
+    batches = TrainBatches(FittedSplit(random_images(37), (10, 10, 1)), 8, seed=1)
+    streamed = list(stream(batches, 3, 9, workers))
+    assert len(streamed) == 6
+    for step, batch in enumerate(streamed, 3):
         np.testing.assert_array_equal(batch["image"], batches[step]["image"])
         np.testing.assert_array_equal(batch["label"], batches[step]["label"])
 
 
 @pytest.mark.parametrize(("count", "batch_size"), [(37, 8), (8, 8), (5, 8), (33, 32), (1, 1)])
-def test_each_example_is_in_one_evaluation_batch(count, batch_size):
+def test_each_example_is_in_exactly_one_evaluation_batch(count, batch_size):
     batches = EvaluationBatches(
-        Arrays(np.zeros((count, 1, 1, 1), np.uint8), np.arange(count)), batch_size
+        ArraySplit(np.zeros((count, 1, 1, 1), np.uint8), np.arange(count)), batch_size
     )
     rows = [batches[i] for i in range(len(batches))]
     labels = np.concatenate([batch["label"][batch["mask"] == 1] for batch in rows])
@@ -56,22 +56,24 @@ def test_each_example_is_in_one_evaluation_batch(count, batch_size):
 
 @KINDS
 @STRATEGIES
-def test_evaluation_is_exact_whatever_the_batch(name, strategy, batch_size, devices):
+def test_evaluation_sums_are_numpys_for_every_batch_size_and_strategy(
+    name, strategy, batch_size, devices
+):
     setup = small_setup(strategy, batch_size, devices)
     pipeline, params = build(setup, name), setup.state.params["out"]
     for split, arrays in (("validation", setup.splits.validation), ("test", setup.splits.test)):
         inputs = arrays.images.reshape(len(arrays), -1) / 255
         logits = inputs @ np.float64(params["kernel"]) + np.float64(params["bias"])
         losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(arrays)), arrays.labels]
-        found = jax.device_get(pipeline.evaluate(setup.strategy.place(setup.state), split))
-        assert found["count"] == len(arrays)
-        assert found["correct"] == (logits.argmax(1) == arrays.labels).sum()
-        np.testing.assert_allclose(found["loss"], losses.sum(), rtol=1e-5)
+        sums = jax.device_get(pipeline.evaluate(setup.strategy.place(setup.state), split))
+        assert sums["count"] == len(arrays)
+        assert sums["correct"] == (logits.argmax(1) == arrays.labels).sum()
+        np.testing.assert_allclose(sums["loss"], losses.sum(), rtol=1e-5)
 
 
 def test_the_pipelines_train_to_the_same_parameters(devices):
     splits = Splits(random_images(50), random_images(10, 1), random_images(10, 2))
-    ends = []
+    trained_params = []
     for name in ("resident", "streamed"):
         momentum = optax.sgd(0.1, momentum=0.9)
         setup = small_setup(
@@ -82,12 +84,15 @@ def test_the_pipelines_train_to_the_same_parameters(devices):
         for first, count in ((0, 1), (1, 5), (6, 6)):
             state, metrics = pipeline.run_steps(state, first, count)
             assert metrics["count"].tolist() == [8.0] * count
-        ends.append(setup.strategy.fetch(state).params)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *ends)
+        trained_params.append(setup.strategy.fetch(state).params)
+    resident, streamed = trained_params
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), resident, streamed
+    )
 
 
 class LargeSplit:
-    """A split too large for any memory."""
+    """A split that fits into no memory."""
 
     def __len__(self) -> int:
         return 10**9

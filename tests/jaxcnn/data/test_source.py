@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from jaxcnn import data
-from jaxcnn.data.source import Arrays, fit
+from jaxcnn.data.source import ArraySplit, fit_image
 from jaxcnn.errors import InputError
 
 
-def numbered(count: int) -> Arrays:
-    """Image i is all i; its label is i."""
-    return Arrays(
+def numbered(count: int) -> ArraySplit:
+    """A split in which all pixels and the label of example i are i."""
+    return ArraySplit(
         np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 2, 2, 1)),
         np.arange(count),
     )
@@ -18,29 +18,21 @@ def numbered(count: int) -> Arrays:
 
 def test_up_to_four_missing_pixels_are_padded_and_more_are_resampled():
     digit = np.full((28, 28, 1), 200, np.uint8)
-    padded = fit(digit, (32, 32, 1))
+    padded = fit_image(digit, (32, 32, 1))
     assert padded[:2].sum() == padded[-2:].sum() == 0 and (padded[2:30, 2:30] == 200).all()
-    assert (fit(digit, (33, 33, 1)) == 200).all()
+    assert (fit_image(digit, (33, 33, 1)) == 200).all()
     ramp = np.array([[0, 100]], np.uint8)[..., None]
-    assert fit(ramp, (1, 8, 1)).ravel().tolist() == [
-        0,
-        0,
-        13,
-        38,
-        63,
-        88,
-        100,
-        100,
-    ]  # bilinear at eighths of the way
+    bilinear = [0, 0, 13, 38, 63, 88, 100, 100]  # sampled every quarter of a pixel
+    assert fit_image(ramp, (1, 8, 1)).ravel().tolist() == bilinear
 
 
-def test_channels():
+def test_channels_are_converted():
     red = np.zeros((2, 2, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
-    assert (fit(red, (2, 2, 1)) == 76).all()  # 0.299 of 255
-    assert (fit(np.full((2, 2, 1), 9, np.uint8), (2, 2, 3)) == 9).all()
+    assert (fit_image(red, (2, 2, 1)) == 76).all()  # 0.299 of 255
+    assert (fit_image(np.full((2, 2, 1), 9, np.uint8), (2, 2, 3)) == 9).all()
 
 
-def test_holding_out_divides_without_loss_and_always_alike():
+def test_hold_out_keeps_every_example_and_is_repeatable():
     first, second = data.hold_out(numbered(101), 0.1)
     labels = [[label for _, label in part.read(range(len(part)))] for part in (first, second)]
     assert (len(first), len(second)) == (90, 11)
@@ -49,28 +41,28 @@ def test_holding_out_divides_without_loss_and_always_alike():
     assert labels[0] == [label for _, label in again.read(range(90))]
 
 
-def test_as_arrays_reads_all_in_order():
+def test_as_arrays_reads_all_examples_in_order():
     arrays = data.as_arrays(numbered(200), (2, 2, 1))
     assert arrays.images[:, 0, 0, 0].tolist() == arrays.labels.tolist() == list(range(200))
 
 
 def test_channel_statistics_by_hand():
     images = np.zeros((2, 1, 2, 3), np.uint8)
-    images[..., 0] = [[[0, 255]], [[0, 255]]]  # mean 0.5, deviation 0.5
+    images[..., 0] = [[[0, 255]], [[0, 255]]]  # mean 0.5, standard deviation 0.5
     images[..., 1] = 51  # 0.2, constant
-    mean, std = data.channel_statistics(Arrays(images, np.zeros(2)), (1, 2, 3))
+    mean, std = data.channel_statistics(ArraySplit(images, np.zeros(2)), (1, 2, 3))
     np.testing.assert_allclose(mean, [0.5, 0.2, 0.0], atol=1e-12)
     np.testing.assert_allclose(std, [0.5, 1.0, 1.0])
 
 
-def test_digits_are_all_there():
+def test_digits_are_complete():
     digits = data.open_dataset("digits", shape=(8, 8, 1))
     assert (len(digits.train), len(digits.test)) == (1437, 360)
     arrays = data.as_arrays(digits.test, (8, 8, 1))
     assert arrays.images.max() == 255 and set(arrays.labels) == set(range(10))
 
 
-def test_synthetic_has_the_shape_asked_for_and_can_be_pickled():
+def test_synthetic_images_have_the_requested_shape_and_can_be_pickled():
     dataset = data.open_dataset("synthetic:100", shape=(12, 10, 3))
     assert (len(dataset.train), len(dataset.test), dataset.channels) == (80, 20, 3)
     image, label = pickle.loads(pickle.dumps(dataset.train)).read([0])[0]
@@ -82,12 +74,12 @@ def test_synthetic_has_the_shape_asked_for_and_can_be_pickled():
     [
         ("minst", "unknown dataset 'minst': did you mean 'mnist'"),
         ("folder", "needs a name after the colon"),
-        ("digits:3", "nothing may follow 'digits'"),
+        ("digits:3", "'digits' takes no argument; did you mean 'digits'"),
         ("synthetic:3", "20 or more"),
         ("synthetic:many", "20 or more"),
         ("tfds:../x", "write NAME, NAME/CONFIG or NAME:VERSION"),
     ],
 )
-def test_bad_names_are_refused(name, message):
+def test_an_invalid_dataset_name_is_an_error(name, message):
     with pytest.raises(InputError, match=message):
         data.open_dataset(name, shape=(8, 8, 1))

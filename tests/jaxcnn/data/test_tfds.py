@@ -2,113 +2,120 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from jaxcnn import data
+from jaxcnn.data import tfds
 from jaxcnn.errors import InputError
 
 
-def mnist(data_dir: str, name: str = "mnist"):
+def open_mnist(data_dir: str, name: str = "mnist") -> data.Dataset:
     return data.open_dataset(name, shape=(28, 28, 1), data_dir=data_dir)
 
 
-def test_mnist_is_the_original(tfds_dir):
-    dataset = mnist(tfds_dir)
-    assert (len(dataset.train), len(dataset.test), dataset.channels) == (60_000, 10_000, 1)
-    images = data.as_arrays(dataset.test, (28, 28, 1))
-    assert images.labels.sum() == 44_434  # 0×980 + 1×1135 + 2×1032 + … + 9×1009, as published
-    mean, std = images.images.mean() / 255, images.images.std() / 255
-    assert (round(float(mean), 4), round(float(std), 4)) == (0.1325, 0.3105)  # of the test images
-
-
-def test_names_and_versions(tfds_dir):
-    assert len(mnist(tfds_dir, "tfds:mnist").train) == len(
-        mnist(tfds_dir, "tfds:mnist:3.0.1").train
+def run_python(code: str, argument: str, timeout: int) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code, argument], capture_output=True, text=True, timeout=timeout
     )
-    with pytest.raises(InputError, match=r"version 9\.9\.9 is not prepared.*there is 3\.0\.1"):
-        mnist(tfds_dir, "tfds:mnist:9.9.9")
 
 
-def test_reading_needs_no_tensorflow_and_no_jax(tfds_dir):
-    code = "import sys; from jaxcnn import data; data.open_dataset('cifar10', shape=(32, 32, 3), data_dir=sys.argv[1]).train.read([0]); print('tensorflow' in sys.modules, 'jax' in sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", code, tfds_dir], capture_output=True, text=True, timeout=120
-    )
-    assert run.stdout.split() == ["False", "False"]
-
-
-def test_what_is_not_prepared_is_refused_at_once_and_says_how_to_prepare_it(tmp_path):
-    # TFDS itself would retry the download for minutes
-    code = "import sys; from jaxcnn import data; data.open_dataset('mnist', shape=(28, 28, 1), data_dir=sys.argv[1])"
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
-    assert "InputError: dataset 'tfds:mnist' is not prepared in" in run.stderr
-    assert f"tfds build mnist --file_format=array_record --data_dir={tmp_path}" in run.stderr
-
-
-def prepared(root, info: str):
+def write_dataset_info(root: Path, info: str) -> None:
+    """Writes the description of a prepared MNIST, without its data."""
     folder = root / "mnist" / "3.0.1"
     folder.mkdir(parents=True)
     (folder / "dataset_info.json").write_text(info)
 
 
-def test_other_file_formats_are_refused(tmp_path):
-    prepared(tmp_path, json.dumps({"fileFormat": "tfrecord"}))
+def test_mnist_is_the_original(tfds_dir):
+    dataset = open_mnist(tfds_dir)
+    assert (len(dataset.train), len(dataset.test), dataset.channels) == (60_000, 10_000, 1)
+    arrays = data.as_arrays(dataset.test, (28, 28, 1))
+    assert arrays.labels.sum() == 44_434  # 0×980 + 1×1135 + 2×1032 + … + 9×1009, as published
+    mean, std = arrays.images.mean() / 255, arrays.images.std() / 255
+    assert (round(float(mean), 4), round(float(std), 4)) == (0.1325, 0.3105)  # of the test images
+
+
+def test_a_version_can_be_requested_and_must_be_prepared(tfds_dir):
+    newest, version = open_mnist(tfds_dir, "tfds:mnist"), open_mnist(tfds_dir, "tfds:mnist:3.0.1")
+    assert len(newest.train) == len(version.train)
+    with pytest.raises(InputError, match=r"version 9\.9\.9 is not prepared.*available: 3\.0\.1"):
+        open_mnist(tfds_dir, "tfds:mnist:9.9.9")
+
+
+def test_reading_imports_neither_tensorflow_nor_jax(tfds_dir):
+    code = """
+import sys
+from jaxcnn import data
+data.open_dataset('cifar10', shape=(32, 32, 3), data_dir=sys.argv[1]).train.read([0])
+print('tensorflow' in sys.modules, 'jax' in sys.modules)
+"""
+    process = run_python(code, tfds_dir, timeout=120)
+    assert process.stdout.split() == ["False", "False"]
+
+
+def test_a_dataset_that_is_not_prepared_is_an_error_at_once_with_instructions(tmp_path):
+    code = """
+import sys
+from jaxcnn import data
+data.open_dataset('mnist', shape=(28, 28, 1), data_dir=sys.argv[1])
+"""
+    process = run_python(code, str(tmp_path), timeout=60)  # TFDS would retry the download longer
+    assert "InputError: dataset 'tfds:mnist' is not prepared in" in process.stderr
+    command = f"tfds build mnist --file_format=array_record --data_dir={tmp_path}"
+    assert command in process.stderr
+
+
+def test_other_file_formats_are_an_error(tmp_path):
+    write_dataset_info(tmp_path, json.dumps({"fileFormat": "tfrecord"}))
     with pytest.raises(InputError, match="stored as tfrecord, which only TensorFlow reads"):
-        mnist(str(tmp_path))
+        open_mnist(str(tmp_path))
 
 
-def test_damaged_folders_are_refused(tmp_path):
-    prepared(tmp_path, '{"fileFormat": ')
+def test_damaged_folders_are_an_error(tmp_path):
+    write_dataset_info(tmp_path, '{"fileFormat": ')
     with pytest.raises(InputError, match="is damaged"):
-        mnist(str(tmp_path))
-    (tmp_path / "mnist" / "3.0.1" / "dataset_info.json").write_text(
-        json.dumps({"fileFormat": "array_record"})
-    )
+        open_mnist(str(tmp_path))
+    info = json.dumps({"fileFormat": "array_record"})
+    (tmp_path / "mnist" / "3.0.1" / "dataset_info.json").write_text(info)
     with pytest.raises(InputError, match="cannot be read"):
-        mnist(str(tmp_path))
+        open_mnist(str(tmp_path))
 
 
-def test_a_config_is_asked_for_and_what_is_incomplete_is_not_taken(tmp_path):
-    prepared(tmp_path, "{}")
+def test_a_config_must_be_named_and_incomplete_versions_are_ignored(tmp_path):
+    write_dataset_info(tmp_path, "{}")
     (tmp_path / "mnist").rename(tmp_path / "small")
     (tmp_path / "mnist").mkdir()
     (tmp_path / "small").rename(tmp_path / "mnist" / "small")
     with pytest.raises(InputError, match="write one of: tfds:mnist/small"):
-        mnist(str(tmp_path))
+        open_mnist(str(tmp_path))
     (tmp_path / "mnist" / "small" / "3.0.1").rename(tmp_path / "mnist" / "3.0.1.incompleteABC")
     with pytest.raises(InputError, match="is not prepared"):
-        mnist(str(tmp_path))
+        open_mnist(str(tmp_path))
 
 
-def test_a_file_cut_short_is_refused_when_it_is_read(tfds_dir, tmp_path):
+def test_a_truncated_file_is_an_error_when_it_is_read(tfds_dir, tmp_path):
     copy = tmp_path / "mnist" / "3.0.1"
     copy.mkdir(parents=True)
     for path in (Path(tfds_dir) / "mnist" / "3.0.1").iterdir():
         content = path.read_bytes()
-        (copy / path.name).write_bytes(
-            content[: len(content) // 2] if "train" in path.name else content
-        )
+        size = len(content) // 2 if "train" in path.name else len(content)
+        (copy / path.name).write_bytes(content[:size])
     with pytest.raises(InputError, match=r"is damaged|cannot be read"):
-        mnist(str(tmp_path)).train.read([59_999])
+        open_mnist(str(tmp_path)).train.read([59_999])
 
 
-def test_the_environment_names_the_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "there"))
-    with pytest.raises(InputError, match=str(tmp_path / "there")):
+def test_the_environment_variable_sets_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "prepared"))
+    with pytest.raises(InputError, match=str(tmp_path / "prepared")):
         data.open_dataset("mnist", shape=(28, 28, 1))
 
 
-def test_sets_that_are_not_for_classification_are_refused():
-    from types import SimpleNamespace
-
-    from jaxcnn.data.tfds import _checked_features
-
+def test_a_dataset_without_labels_is_an_error():
     features = {
         "image": SimpleNamespace(shape=(8, 8, 3), np_dtype="uint8"),
         "caption": SimpleNamespace(),
     }
-    with pytest.raises(InputError, match="not an image-classification set"):
-        _checked_features("coco", features)
+    with pytest.raises(InputError, match="not an image-classification dataset"):
+        tfds._label_and_channels("coco", features)

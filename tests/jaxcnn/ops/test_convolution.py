@@ -1,4 +1,4 @@
-"""The convolution's fast gradients against `jax.lax` over a product of shapes, and against a loop in NumPy."""
+"""Convolutions and their gradients against `jax.lax` for many shapes, and against NumPy loops."""
 
 import itertools
 import re
@@ -12,6 +12,7 @@ from jax import lax
 from experiments.measure.flops import model_flops
 from jaxcnn.ops import conv_general_dilated
 from jaxcnn.ops.convolution import NHWC
+from tests.support.native import lowered_text
 
 CASES = list(
     itertools.product(
@@ -23,7 +24,8 @@ CASES = list(
 )
 
 
-def both(strides, padding, dilation, **options):
+def ours_and_jaxs(strides, padding, dilation, **options):
+    """The same convolution by `jaxcnn` and by `jax.lax`, as functions of images and kernel."""
     settings = {"rhs_dilation": dilation, "dimension_numbers": NHWC, **options}
     return [
         lambda x, k, f=f: f(x, k, strides, padding, **settings)
@@ -31,55 +33,67 @@ def both(strides, padding, dilation, **options):
     ]
 
 
-@pytest.mark.parametrize(("strides", "padding", "dilation", "window"), CASES)
-def test_values_and_gradients_are_those_of_lax(strides, padding, dilation, window):
-    keys = jax.random.split(jax.random.key(0), 3)
-    images, kernel = (
-        jax.random.normal(keys[0], (2, 11, 9, 3)),
-        jax.random.normal(keys[1], (*window, 3, 4)),
-    )
-    ours, native = both(strides, padding, dilation)
-    expected, backward = jax.vjp(native, images, kernel)
-    found, our_backward = jax.vjp(ours, images, kernel)
-    cotangent = jax.random.normal(keys[2], expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for gradient, reference in zip(our_backward(cotangent), backward(cotangent), strict=True):
-        np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=2e-5)
-
-
-def test_against_a_loop_in_numpy():
-    rng = np.random.default_rng(0)
-    images, kernel = rng.normal(size=(2, 5, 6, 2)), rng.normal(size=(3, 2, 2, 3))
-    cotangent = rng.normal(size=(2, 3, 5, 3))
-    expected, image_gradient, kernel_gradient = (
-        np.zeros((2, 3, 5, 3)),
-        np.zeros_like(images),
-        np.zeros_like(kernel),
-    )
-    for n, i, j in np.ndindex(2, 3, 5):
-        patch = images[n, i : i + 3, j : j + 2]
-        expected[n, i, j] = np.einsum("hwc,hwcd->d", patch, kernel)
-        image_gradient[n, i : i + 3, j : j + 2] += np.einsum(
-            "d,hwcd->hwc", cotangent[n, i, j], kernel
-        )
-        kernel_gradient += np.einsum("hwc,d->hwcd", patch, cotangent[n, i, j])
-    ours, _ = both((1, 1), "VALID", (1, 1))
-    found, backward = jax.vjp(ours, jnp.float32(images), jnp.float32(kernel))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for gradient, reference in zip(
-        backward(jnp.float32(cotangent)), (image_gradient, kernel_gradient), strict=True
+def assert_same_values_and_gradients(ours, reference, images, kernel, key):
+    expected, reference_backward = jax.vjp(reference, images, kernel)
+    result, backward = jax.vjp(ours, images, kernel)
+    cotangent = jax.random.normal(key, expected.shape)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    for gradient, expected_gradient in zip(
+        backward(cotangent), reference_backward(cotangent), strict=True
     ):
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("strides", "padding", "dilation", "window"), CASES)
+def test_values_and_gradients_agree_with_lax(strides, padding, dilation, window):
+    keys = jax.random.split(jax.random.key(0), 3)
+    images = jax.random.normal(keys[0], (2, 11, 9, 3))
+    kernel = jax.random.normal(keys[1], (*window, 3, 4))
+    ours, reference = ours_and_jaxs(strides, padding, dilation)
+    assert_same_values_and_gradients(ours, reference, images, kernel, keys[2])
+
+
+def assert_agrees_with_numpy(ours, images, kernel, cotangent, expected, gradients):
+    result, backward = jax.vjp(ours, jnp.float32(images), jnp.float32(kernel))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+    for gradient, reference in zip(backward(jnp.float32(cotangent)), gradients, strict=True):
         np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-5)
 
 
+def test_values_and_gradients_agree_with_a_loop_in_numpy():
+    rng = np.random.default_rng(0)
+    images, kernel = rng.normal(size=(2, 5, 6, 2)), rng.normal(size=(3, 2, 2, 3))
+    cotangent = rng.normal(size=(2, 3, 5, 3))
+    expected = np.zeros((2, 3, 5, 3))
+    image_gradient, kernel_gradient = np.zeros_like(images), np.zeros_like(kernel)
+    for n, i, j in np.ndindex(2, 3, 5):
+        window = (n, slice(i, i + 3), slice(j, j + 2))
+        expected[n, i, j] = np.einsum("hwc,hwcd->d", images[window], kernel)
+        image_gradient[window] += np.einsum("d,hwcd->hwc", cotangent[n, i, j], kernel)
+        kernel_gradient += np.einsum("hwc,d->hwcd", images[window], cotangent[n, i, j])
+    ours, _ = ours_and_jaxs((1, 1), "VALID", (1, 1))
+    gradients = (image_gradient, kernel_gradient)
+    assert_agrees_with_numpy(ours, images, kernel, cotangent, expected, gradients)
+
+
+def test_the_strided_image_gradient_by_hand():
+    """The five positions in the docstring of `jaxcnn.ops.strided_gradient`."""
+    kernel, cotangent = jnp.array([2.0, 3.0, 5.0]), jnp.array([1.0, 10.0])
+    ours, _ = ours_and_jaxs((1, 2), "VALID", (1, 1))
+    images = jnp.zeros((1, 1, 5, 1))
+    _, backward = jax.vjp(lambda x: ours(x, kernel.reshape(1, 3, 1, 1)), images)
+    gradient = backward(cotangent.reshape(1, 1, 2, 1))[0].ravel()
+    # dy[0] w[0], dy[0] w[1], dy[1] w[0] + dy[0] w[2], dy[1] w[1], dy[1] w[2]
+    assert gradient.tolist() == [2, 3, 10 * 2 + 5, 10 * 3, 10 * 5]
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precisions(dtype):
+def test_gradients_of_half_precisions_agree_with_lax(dtype):
     images = jax.random.normal(jax.random.key(0), (4, 8, 8, 3), dtype)
     kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 5), dtype)
-    ours, native = both((1, 1), "SAME", (1, 1))
     gradients = [
         jax.grad(lambda x, k, f=f: f(x, k).astype("float32").sum(), (0, 1))(images, kernel)
-        for f in (ours, native)
+        for f in ours_and_jaxs((1, 1), "SAME", (1, 1))
     ]
     for gradient, reference in zip(*gradients, strict=True):
         assert gradient.dtype == dtype
@@ -90,82 +104,62 @@ GROUPED = [((1, 1), "SAME", (1, 1)), ((2, 1), "VALID", (1, 2)), ((1, 1), ((2, 2)
 
 
 @pytest.mark.parametrize(("groups", "settings"), list(itertools.product([2, 4, 8, 16], GROUPED)))
-def test_groups(groups, settings):
-    """Sixteen pass through to `jax.lax`."""
+def test_grouped_convolutions_agree_with_lax(groups, settings):
+    """Sixteen groups are passed on to `jax.lax`."""
     keys = jax.random.split(jax.random.key(0), 3)
-    images, kernel = (
-        jax.random.normal(keys[0], (2, 8, 7, 16)),
-        jax.random.normal(keys[1], (3, 3, 16 // groups, 32)),
-    )
-    found, expected = both(*settings, feature_group_count=groups)
-    (found, our_backward), (expected, backward) = (
-        jax.vjp(found, images, kernel),
-        jax.vjp(expected, images, kernel),
-    )
-    cotangent = jax.random.normal(keys[2], expected.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for gradient, reference in zip(our_backward(cotangent), backward(cotangent), strict=True):
-        np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=2e-5)
+    images = jax.random.normal(keys[0], (2, 8, 7, 16))
+    kernel = jax.random.normal(keys[1], (3, 3, 16 // groups, 32))
+    ours, reference = ours_and_jaxs(*settings, feature_group_count=groups)
+    assert_same_values_and_gradients(ours, reference, images, kernel, keys[2])
 
 
-def test_each_group_sees_its_own_channels_alone():
-    """In NumPy: the first half of the outputs from the first half of the channels, the second from the second."""
+def test_each_group_reads_only_its_own_channels():
+    """In NumPy: the first half of the outputs depends on the first half of the channels only."""
     rng = np.random.default_rng(0)
-    images, kernel, cotangent = (
-        rng.normal(size=(1, 4, 5, 4)),
-        rng.normal(size=(2, 3, 2, 6)),
-        rng.normal(size=(1, 3, 3, 6)),
-    )
-    expected, image_gradient, kernel_gradient = (
-        np.zeros((1, 3, 3, 6)),
-        np.zeros_like(images),
-        np.zeros_like(kernel),
-    )
+    images, kernel = rng.normal(size=(1, 4, 5, 4)), rng.normal(size=(2, 3, 2, 6))
+    cotangent = rng.normal(size=(1, 3, 3, 6))
+    expected = np.zeros((1, 3, 3, 6))
+    image_gradient, kernel_gradient = np.zeros_like(images), np.zeros_like(kernel)
     for i, j, d in np.ndindex(3, 3, 6):
         channels = slice(0, 2) if d < 3 else slice(2, 4)
-        expected[0, i, j, d] = np.sum(images[0, i : i + 2, j : j + 3, channels] * kernel[..., d])
-        image_gradient[0, i : i + 2, j : j + 3, channels] += cotangent[0, i, j, d] * kernel[..., d]
-        kernel_gradient[..., d] += cotangent[0, i, j, d] * images[0, i : i + 2, j : j + 3, channels]
-    ours, _ = both((1, 1), "VALID", (1, 1), feature_group_count=2)
-    found, backward = jax.vjp(ours, jnp.float32(images), jnp.float32(kernel))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    for gradient, reference in zip(
-        backward(jnp.float32(cotangent)), (image_gradient, kernel_gradient), strict=True
-    ):
-        np.testing.assert_allclose(gradient, reference, rtol=1e-5, atol=1e-5)
+        window = (0, slice(i, i + 2), slice(j, j + 3), channels)
+        expected[0, i, j, d] = np.sum(images[window] * kernel[..., d])
+        image_gradient[window] += cotangent[0, i, j, d] * kernel[..., d]
+        kernel_gradient[..., d] += cotangent[0, i, j, d] * images[window]
+    ours, _ = ours_and_jaxs((1, 1), "VALID", (1, 1), feature_group_count=2)
+    gradients = (image_gradient, kernel_gradient)
+    assert_agrees_with_numpy(ours, images, kernel, cotangent, expected, gradients)
 
 
-def test_other_options_pass_through_to_lax():
-    images, kernel = (
-        jax.random.normal(jax.random.key(0), (4, 5, 5, 3)),
-        jax.random.normal(jax.random.key(1), (3, 3, 3, 6)),
-    )
-    ours, native = both((1, 1), "SAME", (1, 1), batch_group_count=2)
-    np.testing.assert_array_equal(ours(images, kernel), native(images, kernel))
+def test_other_options_are_passed_on_to_lax():
+    images = jax.random.normal(jax.random.key(0), (4, 5, 5, 3))
+    kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 6))
+    ours, reference = ours_and_jaxs((1, 1), "SAME", (1, 1), batch_group_count=2)
+    np.testing.assert_array_equal(ours(images, kernel), reference(images, kernel))
     assert ours(images, kernel).shape == (2, 5, 5, 6)
-    ours, _ = both((1, 1), "SAME", (1, 1), preferred_element_type=jnp.float32)
+    ours, _ = ours_and_jaxs((1, 1), "SAME", (1, 1), preferred_element_type=jnp.float32)
     assert ours(images.astype("bfloat16"), kernel.astype("bfloat16")).dtype == "float32"
 
 
 def test_groups_that_do_not_divide_the_channels_are_refused():
-    ours, _ = both((1, 1), "SAME", (1, 1), feature_group_count=3)
+    ours, _ = ours_and_jaxs((1, 1), "SAME", (1, 1), feature_group_count=3)
     with pytest.raises(ValueError, match="feature_group_count"):
         ours(jnp.ones((1, 5, 5, 4)), jnp.ones((3, 3, 2, 6)))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_grouped_convolution_has_as_many_flops_on_every_platform(groups):
+def test_a_grouped_convolution_has_the_same_flops_on_every_platform(groups):
     images, kernel = jnp.ones((2, 6, 6, 4)), jnp.ones((3, 3, 4 // groups, 8))
     counts = [
         model_flops(jax.grad(lambda x, k, f=f: jnp.sum(f(x, k) ** 2), (0, 1)), images, kernel)
-        for f in both((1, 1), "SAME", (1, 1), feature_group_count=groups)
+        for f in ours_and_jaxs((1, 1), "SAME", (1, 1), feature_group_count=groups)
     ]
     assert counts == [3 * 2 * 2 * 36 * 8 * 9 * 4 // groups] * 2
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_vmap_and_second_derivatives(groups):
-    ours, native = both((1, 1), "SAME", (1, 1), feature_group_count=groups)
+def test_second_derivatives_under_vmap_agree_with_lax(groups):
+    ours, reference = ours_and_jaxs((1, 1), "SAME", (1, 1), feature_group_count=groups)
     images = jax.random.normal(jax.random.key(0), (3, 2, 6, 6, 2))
     kernels = jax.random.normal(jax.random.key(1), (3, 3, 3, 2 // groups, 2))
 
@@ -173,24 +167,19 @@ def test_vmap_and_second_derivatives(groups):
         slope = jax.grad(lambda k, x: jnp.sum(f(x, k) ** 3))
         return jax.vmap(jax.grad(lambda k, x: jnp.sum(slope(k, x) ** 2)))(kernels, images)
 
-    np.testing.assert_allclose(curvature(ours), curvature(native), rtol=1e-3)
+    np.testing.assert_allclose(curvature(ours), curvature(reference), rtol=1e-3)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_other_platforms_keep_their_own_gradients(platform, groups):
-    ours, native = both((1, 1), "SAME", (1, 1), feature_group_count=groups)
-    arguments = jnp.ones((2, 8, 8, 4)), jnp.ones((3, 3, 4 // groups, 4))
+def test_other_platforms_keep_jaxs_gradients(platform, groups):
+    ours, reference = ours_and_jaxs((1, 1), "SAME", (1, 1), feature_group_count=groups)
+    images, kernel = jnp.ones((2, 8, 8, 4)), jnp.ones((3, 3, 4 // groups, 4))
 
-    def convolutions(f) -> list[str]:
-        lowered = (
-            jax.jit(jax.grad(lambda x, k: jnp.sum(f(x, k) ** 2), (0, 1)))
-            .trace(*arguments)
-            .lower(lowering_platforms=(platform,))
-        )
-        return sorted(
-            re.findall(r"stablehlo\.convolution.*?dim_numbers = (.*?), window", lowered.as_text())
-        )
+    def layouts(f) -> list[str]:
+        gradient = jax.grad(lambda x, k: jnp.sum(f(x, k) ** 2), (0, 1))
+        text = lowered_text(gradient, images, kernel, platform=platform)
+        return sorted(re.findall(r"stablehlo\.convolution.*?dim_numbers = (.*?), window", text))
 
-    assert convolutions(ours) == convolutions(native)
-    assert len(convolutions(ours)) == 3
+    assert layouts(ours) == layouts(reference)
+    assert len(layouts(ours)) == 3

@@ -1,4 +1,4 @@
-"""Which programs call our own kernels, and which kernels: those that were built, for this processor, or none."""
+"""Which programs call the compiled kernels, and which library of kernels they call."""
 
 import os
 import shutil
@@ -15,49 +15,53 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxcnn import models, ops, parallel, training
 from jaxcnn.ops import dense, native
 from jaxcnn.ops.convolution import NHWC
-from tests.support.native import drawn, lowered, needed
+from jaxcnn.ops.native import loader
+from tests.support.native import lowered_text, random_arrays, requires_kernels
 
 
-def test_they_were_built_where_there_is_a_compiler():
-    assert native.instruction_set() or not (
-        shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    )
+def create_training(model: str, **options):
+    """A training state and its step."""
+    optimizer = training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1)
+    return training.create(models.build(model, **options), optimizer)
 
 
-def test_what_the_environment_asks_for():
-    def said(value: str) -> subprocess.CompletedProcess:
-        program = "from jaxcnn.ops import native; print(native.instruction_set())"
-        environment = os.environ | {native.VARIABLE: value, "JAX_PLATFORMS": "cpu"}
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert said("none").stdout == "None\n"
-    assert (
-        "JAXCNN_KERNELS=avx3 is no set of instructions; known are avx512, avx2, any"
-        in said("avx3").stderr
-    )
-    for name in native.SETS:
-        answer = said(name)
-        assert (
-            answer.stdout == f"{name}\n"
-            if native.loaded(name)
-            else "were not built, or need another processor" in answer.stderr
-        )
+def mnist_batch():
+    return {"image": jnp.zeros((2, 28, 28, 1)), "label": jnp.zeros(2, "int32")}
 
 
-def test_several_at_once():
-    """Branches of a program that XLA runs at the same time on its few threads do not wait for one another."""
-    images, kernels = drawn((4, 16, 16, 32), (12, 3, 3, 32, 32))
-    program = jax.jit(
-        lambda x, ks: sum(
-            ops.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=NHWC) for k in ks
-        )
-    )
+def convolve(images, kernel):
+    return ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
+
+
+def test_kernels_are_built_if_there_is_a_compiler():
+    has_compiler = any(map(shutil.which, ("c++", "g++", "clang++")))
+    assert native.instruction_set() or not has_compiler
+
+
+def run_with_kernels(requested: str) -> subprocess.CompletedProcess:
+    """Prints the instruction set in a process whose environment requests one."""
+    program = "from jaxcnn.ops import native; print(native.instruction_set())"
+    environment = os.environ | {native.ENVIRONMENT_VARIABLE: requested, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_environment_chooses_the_instruction_set():
+    assert run_with_kernels("none").stdout == "None\n"
+    message = "JAXCNN_KERNELS=avx3 is not an instruction set; use one of avx512, avx2, any"
+    assert message in run_with_kernels("avx3").stderr
+    for name in loader.INSTRUCTION_SETS:
+        process = run_with_kernels(name)
+        if loader.load_library(name):
+            assert process.stdout == f"{name}\n"
+        else:
+            assert "were not built, or need another processor" in process.stderr
+
+
+def test_concurrent_calls_do_not_wait_for_one_another():
+    """XLA runs branches of a program at the same time, on its few threads."""
+    images, kernels = random_arrays((4, 16, 16, 32), (12, 3, 3, 32, 32))
+    program = jax.jit(lambda x, ks: sum(convolve(x, k) for k in ks))
     expected = sum(
         lax.conv_general_dilated(images, k, (1, 1), "SAME", dimension_numbers=NHWC) for k in kernels
     )
@@ -66,133 +70,120 @@ def test_several_at_once():
 
 
 @pytest.mark.parametrize("model", ["mnist_cnn", "resnet18_cifar", "vgg16"])
-@pytest.mark.parametrize("other", ["cuda", "tpu"])
-def test_a_train_step_for_other_platforms_holds_none_of_it(model, other):
-    state, step = training.create(
-        models.build(model, num_classes=10),
-        training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1),
-    )
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_train_steps_for_other_platforms_contain_no_cpu_lowering(model, platform):
+    state, step = create_training(model, num_classes=10)
     side = models.spec(model).input_shape
     batch = {
         "image": jax.ShapeDtypeStruct((2, *side), "float32"),
         "label": jax.ShapeDtypeStruct((2,), "int32"),
     }
-    text = lowered(step, state, batch, platform=other)
-    assert native.CALLS not in text and "stablehlo.while" not in text
-    assert text.count("stablehlo.convolution") >= 3  # forward, and gradients
+    text = lowered_text(step, state, batch, platform=platform)
+    assert native.CALL_PREFIX not in text and "stablehlo.while" not in text
+    assert text.count("stablehlo.convolution") >= 3  # forward and gradients
 
 
-@needed
-def test_a_train_step_for_the_cpu_calls_it():
-    state, step = training.create(
-        models.build("mnist_cnn"),
-        training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1),
-    )
-    batch = {"image": jnp.zeros((2, 28, 28, 1)), "label": jnp.zeros(2, "int32")}
-    text = lowered(step, state, batch)
-    calls = [text.count(native.CALLS + call) for call in native.HANDLERS]
-    assert calls == [
-        3,
-        0,
-        2,
-    ]  # the first convolution needs no gradient by the images; bias and ReLU come after the pools
-    state, step = training.create(
-        models.build("mlp:1024"),
-        training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1),
-    )
-    assert (
-        lowered(step, state, batch).count(native.CALLS) == 5
-    )  # of two large layers, whose first needs no image gradient
+@requires_kernels
+def test_train_steps_for_the_cpu_call_the_kernels():
+    text = lowered_text(*_step_and_arguments("mnist_cnn"))
+    counts = {call: text.count(native.CALL_PREFIX + call) for call in loader.HANDLERS}
+    # Two forward convolutions and one image gradient; the first layer needs none. Bias and ReLU
+    # are not part of the calls, as they follow the pools.
+    assert counts == {"convolution": 3, "conv_relu": 0, "kernel_gradient": 2}
+    # Two large dense layers, of which the first needs no gradient of its inputs.
+    assert lowered_text(*_step_and_arguments("mlp:1024")).count(native.CALL_PREFIX) == 5
 
 
-@needed
-def test_programs_over_several_devices_and_whatever_asks_for_it_leave_it_out():
-    def texts(count):
-        strategy = parallel.strategy("data", jax.devices()[:count])
-        state, step = training.create(
-            models.build("mnist_cnn"),
-            training.optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1),
+def _step_and_arguments(model: str):
+    state, step = create_training(model)
+    return step, state, mnist_batch()
+
+
+@requires_kernels
+def test_programs_over_several_cpu_devices_call_no_kernels():
+    if jax.device_count() < 2 or jax.default_backend() != "cpu":
+        pytest.skip("needs two CPU devices")
+
+    def text(device_count):
+        strategy = parallel.strategy("data", jax.devices()[:device_count])
+        state, step = create_training("mnist_cnn")
+        arguments = strategy.place(state), strategy.place_batch(mnist_batch())
+        return strategy.compile(step).lower(*arguments).as_text()
+
+    assert native.CALL_PREFIX in text(1)
+    assert native.CALL_PREFIX not in text(2)
+
+
+@requires_kernels
+def test_without_native_kernels_traces_the_same_function_again():
+    arguments = random_arrays((2, 4, 4, 3), (3, 3, 3, 5))
+    assert native.CALL_PREFIX in lowered_text(convolve, *arguments)
+    with native.without_native_kernels():
+        assert not native.available()
+        assert native.CALL_PREFIX not in lowered_text(convolve, *arguments)
+    assert native.CALL_PREFIX in lowered_text(convolve, *arguments)
+
+
+@pytest.mark.parametrize(("check", "answer"), [("_ffi_version", -1), ("_digest", "other")])
+def test_kernels_of_other_sources_or_for_a_newer_jaxlib_are_not_used(check, answer, monkeypatch):
+    built = [name for name in loader.INSTRUCTION_SETS if loader.load_library(name)]
+    monkeypatch.setattr(loader, check, lambda *_: answer)
+    for name in built:
+        with pytest.warns(UserWarning, match="install jaxcnn again"):
+            assert loader.load_library(name) is None
+
+
+def convolve_tanh(images, kernel):
+    return convolve(jnp.tanh(images), kernel)
+
+
+def compile_for_two_devices(sharding, images, kernel):
+    """`convolve_tanh` over a batch in two halves; and the arguments of the compiled program."""
+    axis_type = AxisType.Explicit if sharding == "explicit" else AxisType.Auto
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(axis_type,))
+    batch, everywhere = PartitionSpec("data"), PartitionSpec()
+    if sharding in ("checked", "unchecked"):
+        function = jax.shard_map(
+            convolve_tanh,
+            mesh=mesh,
+            in_specs=(batch, everywhere),
+            out_specs=batch,
+            check_vma=sharding == "checked",
         )
-        batch = {"image": jnp.zeros((2, 28, 28, 1)), "label": jnp.zeros(2, "int32")}
-        return (
-            strategy.compile(step)
-            .lower(strategy.place(state), strategy.place_batch(batch))
-            .as_text()
-        )
-
-    if jax.device_count() > 1 and jax.default_backend() == "cpu":
-        assert native.CALLS in texts(1) and native.CALLS not in texts(2)
-    arguments = drawn((2, 4, 4, 3), (3, 3, 3, 5))
-
-    def convolved(images, kernel):
-        return ops.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
-
-    assert native.CALLS in lowered(convolved, *arguments)
-    with native.without_native_kernels():  # of the same function, which is traced anew
-        assert not native.available() and native.CALLS not in lowered(convolved, *arguments)
-    assert native.CALLS in lowered(convolved, *arguments)
-
-
-def test_kernels_of_other_sources_or_for_a_newer_jaxlib_are_left_out(monkeypatch):
-    built = [name for name in native.SETS if native.loaded(name)]
-    for stale in ("_interface", "_digest"):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                native,
-                stale,
-                lambda *_, answer={"_interface": -1, "_digest": "other"}[stale]: answer,
-            )
-            for name in built:
-                with pytest.warns(UserWarning, match="install again"):
-                    assert native.loaded(name) is None
-
-
-@needed
-@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
-@pytest.mark.parametrize("way", ["explicit", "checked", "unchecked", "automatic"])
-def test_images_on_two_devices(way):
-    """However they were divided: left out where their type says so; where nobody can see it, right all the same."""
-    mesh = jax.make_mesh(
-        (2,), ("data",), axis_types=(AxisType.Explicit if way == "explicit" else AxisType.Auto,)
-    )
-    images, kernel = drawn((4, 6, 6, 16), (3, 3, 16, 17))
-
-    def convolved(images, kernel):
-        return ops.conv_general_dilated(
-            jnp.tanh(images), kernel, (1, 1), "SAME", dimension_numbers=NHWC
-        )
-
-    function, expected = convolved, convolved(images, kernel)
-    if way.endswith("checked"):
-        specs = {
-            "in_specs": (PartitionSpec("data"), PartitionSpec()),
-            "out_specs": PartitionSpec("data"),
-        }
-        function = jax.shard_map(convolved, mesh=mesh, **specs, check_vma=way == "checked")
     else:
-        images = jax.device_put(images, NamedSharding(mesh, PartitionSpec("data")))
-        kernel = jax.device_put(kernel, NamedSharding(mesh, PartitionSpec()))
-    compiled = jax.jit(function).lower(images, kernel).compile()
+        function = convolve_tanh
+        images = jax.device_put(images, NamedSharding(mesh, batch))
+        kernel = jax.device_put(kernel, NamedSharding(mesh, everywhere))
+    return jax.jit(function).lower(images, kernel).compile(), images, kernel
+
+
+@requires_kernels
+@pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices")
+@pytest.mark.parametrize("sharding", ["explicit", "checked", "unchecked", "automatic"])
+def test_images_on_two_devices(sharding):
+    """No kernels if the arrays' types say they are sharded; correct results in any case."""
+    images, kernel = random_arrays((4, 6, 6, 16), (3, 3, 16, 17))
+    expected = convolve_tanh(images, kernel)
+    compiled, images, kernel = compile_for_two_devices(sharding, images, kernel)
     np.testing.assert_allclose(compiled(images, kernel), expected, rtol=1e-5, atol=1e-5)
-    assert (native.CALLS in compiled.as_text()) == (way in ("unchecked", "automatic"))
+    has_calls = native.CALL_PREFIX in compiled.as_text()
+    assert has_calls == (sharding in ("unchecked", "automatic"))
 
 
-def test_where_it_is_not_there_the_numbers_are_the_same(monkeypatch):
-    monkeypatch.setattr(dense, "LARGE", 0)
-    images, kernel, bias, matrix = drawn((2, 8, 8, 16), (3, 3, 16, 17), (17,), (16, 4))
+def test_results_without_kernels_are_the_same(monkeypatch):
+    monkeypatch.setattr(dense, "MIN_KERNEL_SIZE", 0)
+    arguments = random_arrays((2, 8, 8, 16), (3, 3, 16, 17), (17,), (16, 4))
 
-    def values():
+    def value_and_gradients():
         def loss(images, kernel, bias, matrix):
-            rectified = ops.conv_relu(images, kernel, bias, (2, 2), "SAME")
-            return jnp.sum(rectified**2) + jnp.sum(
-                ops.dot_general(images, matrix, (((3,), (0,)), ((), ()))) ** 2
-            )
+            activations = ops.conv_relu(images, kernel, bias, (2, 2), "SAME")
+            product = ops.dot_general(images, matrix, (((3,), (0,)), ((), ())))
+            return jnp.sum(activations**2) + jnp.sum(product**2)
 
-        return jax.value_and_grad(loss, (0, 1, 2, 3))(images, kernel, bias, matrix)
+        return jax.tree.leaves(jax.value_and_grad(loss, (0, 1, 2, 3))(*arguments))
 
-    found = values()
-    monkeypatch.setattr(native, "instruction_set", lambda: None)
-    for got, reference in zip(jax.tree.leaves(found), jax.tree.leaves(values()), strict=True):
-        np.testing.assert_allclose(
-            got, reference, rtol=1e-5, atol=1e-5 * float(jnp.abs(reference).max())
-        )
+    with_kernels = value_and_gradients()
+    monkeypatch.setattr(loader, "instruction_set", lambda: None)
+    for value, reference in zip(with_kernels, value_and_gradients(), strict=True):
+        atol = 1e-5 * float(jnp.abs(reference).max())
+        np.testing.assert_allclose(value, reference, rtol=1e-5, atol=atol)

@@ -1,4 +1,4 @@
-"""The loop with a made-up step, so that every number can be worked out."""
+"""The training loop over a step in plain Python, so that every number can be worked out by hand."""
 
 import os
 import signal
@@ -9,34 +9,49 @@ import pytest
 
 from jaxcnn import training
 from jaxcnn.errors import InputError
-from jaxcnn.training import loop
+from jaxcnn.training import FitConfig, loop
 from jaxcnn.training.history import History
 
 
 def run_steps(state, step, count):
-    """The state counts steps; the loss of step s (from 1) is 1/s."""
+    """The state is the number of steps; the loss of step s, counted from 1, is 1/s."""
     losses = np.array([1 / s for s in range(step + 1, step + count + 1)])
     return state + count, {"loss": losses, "correct": np.zeros(count), "count": np.ones(count)}
 
 
-def evaluations(*accuracies: float):
-    """An `evaluate` that gives these in turn, out of 100 examples."""
-    left = iter(accuracies)
+def evaluate_as(*accuracies: float):
+    """An `evaluate` whose successive calls have these accuracies, on 100 examples."""
+    remaining = iter(accuracies)
     return lambda state: {
         "loss": jnp.float32(50.0),
-        "correct": jnp.float32(100 * next(left)),
+        "correct": jnp.float32(100 * next(remaining)),
         "count": jnp.float32(100),
     }
 
 
-def fit(plan, *accuracies, **options):
-    return training.fit(
-        jnp.int32(0), options.pop("advance", run_steps), evaluations(*accuracies), plan, **options
-    )
+def fit(config, *accuracies, run_steps=run_steps, **options):
+    return training.fit(jnp.int32(0), run_steps, evaluate_as(*accuracies), config, **options)
 
 
-def test_epochs_losses_and_the_best():
-    state, best, history = fit(training.FitConfig(epochs=3, steps_per_epoch=2), 0.5, 0.75, 0.25)
+def unit_metrics(steps: int) -> dict[str, np.ndarray]:
+    """Metrics of `steps` steps with a loss of 1."""
+    return {"loss": np.ones(steps), "count": np.ones(steps)}
+
+
+def copy_history(history: History) -> History:
+    return History.from_json(history.to_json())
+
+
+def without_seconds(history: History) -> list[dict[str, float]]:
+    """The entries of all epochs, without the time that they took."""
+    return [
+        {name: value for name, value in entry.items() if name != "seconds"}
+        for entry in history.epochs
+    ]
+
+
+def test_epochs_losses_and_the_best_state():
+    state, best, history = fit(FitConfig(epochs=3, steps_per_epoch=2), 0.5, 0.75, 0.25)
     assert (int(state), int(best)) == (6, 4)
     assert [entry["train_loss"] for entry in history.epochs] == pytest.approx(
         [(1 + 1 / 2) / 2, (1 / 3 + 1 / 4) / 2, (1 / 5 + 1 / 6) / 2]
@@ -47,14 +62,13 @@ def test_epochs_losses_and_the_best():
     assert history.best["epoch"] == 2 and history.best["step"] == 4
 
 
-def test_early_stopping_gives_the_best_weights():
-    state, best, history = fit(
-        training.FitConfig(epochs=9, steps_per_epoch=2, patience=(2,)), 0.5, 0.75, 0.7, 0.6, 0.99
-    )
+def test_early_stopping_returns_the_best_state():
+    config = FitConfig(epochs=9, steps_per_epoch=2, patience=(2,))
+    state, best, history = fit(config, 0.5, 0.75, 0.7, 0.6, 0.99)
     assert (len(history.epochs), int(state), int(best)) == (4, 8, 4)
 
 
-def test_the_lower_loss_decides_between_equal_accuracies():
+def test_of_equal_accuracies_the_lower_loss_is_the_best():
     history = History()
     for epoch, loss in enumerate([0.5, 0.3, 0.4], 1):
         history.close_epoch(
@@ -63,22 +77,20 @@ def test_the_lower_loss_decides_between_equal_accuracies():
     assert history.best["epoch"] == 2
 
 
-def test_the_target_is_timed_when_it_is_first_reached():
-    _, _, history = fit(
-        training.FitConfig(epochs=3, steps_per_epoch=2, target_accuracy=0.7), 0.5, 0.75, 0.8
-    )
+def test_the_target_accuracy_is_timed_when_it_is_first_reached():
+    config = FitConfig(epochs=3, steps_per_epoch=2, target_accuracy=0.7)
+    _, _, history = fit(config, 0.5, 0.75, 0.8)
     assert history.target_seconds == history.epochs[1]["seconds"]
-    _, _, history = fit(training.FitConfig(epochs=1, steps_per_epoch=2, target_accuracy=0.7), 0.5)
+    _, _, history = fit(FitConfig(epochs=1, steps_per_epoch=2, target_accuracy=0.7), 0.5)
     assert history.target_seconds is None
 
 
-@pytest.mark.parametrize(("loss", "steps"), [(float("nan"), 5), (float("inf"), 5)])
-def test_a_loss_that_is_not_finite_stops_at_its_step_and_saves_nothing(loss, steps):
-    def broken(state, step, count):
+@pytest.mark.parametrize("bad_loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_at_its_step_and_saves_nothing(bad_loss):
+    def run_with_bad_loss(state, step, count):
         state, metrics = run_steps(state, step, count)
-        metrics["loss"] = np.where(
-            np.arange(step + 1, step + count + 1) == steps, loss, metrics["loss"]
-        )
+        is_bad = np.arange(step + 1, step + count + 1) == 5
+        metrics["loss"] = np.where(is_bad, bad_loss, metrics["loss"])
         return state, metrics
 
     saved = []
@@ -86,18 +98,18 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_saves_nothing(loss, ste
         training.NonFiniteLossError, match=r"at step 5: try a smaller --learning-rate"
     ):
         fit(
-            training.FitConfig(epochs=2, steps_per_epoch=8),
+            FitConfig(epochs=2, steps_per_epoch=8),
             0.5,
-            run_steps=broken,
+            run_steps=run_with_bad_loss,
             save=lambda *state: saved.append(state),
         )
     assert saved == []
 
 
-def test_saves_at_the_steps_asked_for_and_at_the_end():
+def test_saves_every_save_every_steps_and_at_the_end():
     saved = []
     fit(
-        training.FitConfig(epochs=2, steps_per_epoch=5, save_every=3),
+        FitConfig(epochs=2, steps_per_epoch=5, save_every=3),
         0.5,
         0.6,
         save=lambda state, best, history: saved.append((int(state), best is None)),
@@ -105,99 +117,105 @@ def test_saves_at_the_steps_asked_for_and_at_the_end():
     assert saved == [(3, True), (6, False), (9, False), (10, False)]
 
 
-def test_a_resumed_fit_ends_as_one_that_was_never_stopped():
-    kept = {}
+def test_a_resumed_run_ends_like_one_that_was_never_interrupted():
+    saved = {}
 
     def save(state, best, history):
-        kept.setdefault(int(state), (state, best, History.from_json(history.to_json())))
+        saved.setdefault(int(state), (state, best, copy_history(history)))
 
-    plan = training.FitConfig(epochs=3, steps_per_epoch=4, save_every=5)
-    state, best, whole = fit(plan, 0.5, 0.9, 0.7, save=save)
-    state_then, best_then, history = kept[10]
-    state_after, best_after, resumed = training.fit(
-        state_then, run_steps, evaluations(0.7), plan, step=10, history=history, best=best_then
+    config = FitConfig(epochs=3, steps_per_epoch=4, save_every=5)
+    state, best, history = fit(config, 0.5, 0.9, 0.7, save=save)
+    saved_state, saved_best, saved_history = saved[10]
+    resumed_state, resumed_best, resumed_history = training.fit(
+        saved_state,
+        run_steps,
+        evaluate_as(0.7),
+        config,
+        step=10,
+        history=saved_history,
+        best=saved_best,
     )
-    assert (int(state_after), int(best_after)) == (int(state), int(best))
-    strip = [{k: v for k, v in entry.items() if k != "seconds"} for entry in whole.epochs]
-    assert [{k: v for k, v in entry.items() if k != "seconds"} for entry in resumed.epochs] == strip
+    assert (int(resumed_state), int(resumed_best)) == (int(state), int(best))
+    assert without_seconds(resumed_history) == without_seconds(history)
 
 
-def test_ctrl_c_waits_for_the_dispatch_saves_and_says_the_step():
+def test_ctrl_c_waits_for_the_dispatch_saves_and_reports_the_step():
     saved = []
 
-    def interrupted_at_four(state, step, count):
+    def interrupt_after_step_four(state, step, count):
         if step <= 4 < step + count:
             os.kill(os.getpid(), signal.SIGINT)
         return run_steps(state, step, count)
 
     handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(training.Interrupted) as stop:
+    with pytest.raises(training.Interrupted) as interrupted:
         fit(
-            training.FitConfig(epochs=2, steps_per_epoch=100),
+            FitConfig(epochs=2, steps_per_epoch=100),
             0.5,
-            run_steps=interrupted_at_four,
+            run_steps=interrupt_after_step_four,
             save=lambda state, *_: saved.append(int(state)),
         )
-    assert saved == [stop.value.args[0]]
+    assert saved == [interrupted.value.args[0]]
     assert 4 < saved[0] < 200
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def counted(steps: int) -> dict[str, np.ndarray]:
-    return {"loss": np.ones(steps), "count": np.ones(steps)}
-
-
-def test_a_stage_starts_from_the_best_and_the_last_one_ends_the_run():
+def test_a_stage_starts_from_the_best_state_and_the_last_stage_ends_the_run():
     begun = []
 
     def begin_stage(best, stage, step):
         begun.append((int(best), stage, step))
         return jnp.int32(1000 * stage)
 
-    plan = training.FitConfig(epochs=4, steps_per_epoch=2, patience=(2, 1), stages=3)
-    # first stage: epoch 2 is the best, epochs 3 and 4 use up the patience; then one epoch without a better one is enough
-    state, best, history = fit(plan, 0.5, 0.75, 0.6, 0.7, 0.7, 0.9, 0.8, begin_stage=begin_stage)
+    config = FitConfig(epochs=4, steps_per_epoch=2, patience=(2, 1), stages=3)
+    # First stage: epoch 2 is the best, epochs 3 and 4 exhaust the patience. In the later stages a
+    # single epoch without improvement does.
+    state, best, history = fit(config, 0.5, 0.75, 0.6, 0.7, 0.7, 0.9, 0.8, begin_stage=begin_stage)
     assert begun == [(4, 1, 8), (4, 2, 10)]
     assert [entry["stage"] for entry in history.epochs] == [1, 1, 1, 1, 2, 3, 3]
     assert (int(best), int(state)) == (2002, 2004)
     assert history.best["epoch"] == 6
 
 
-def test_a_stage_ends_after_its_epochs_without_patience():
-    plan = training.FitConfig(epochs=1, steps_per_epoch=3, stages=2)
-    assert plan.steps == 6
-    _, _, history = fit(plan, 0.5, 0.6)
+def test_without_patience_a_stage_ends_after_its_epochs():
+    config = FitConfig(epochs=1, steps_per_epoch=3, stages=2)
+    assert config.steps == 6
+    _, _, history = fit(config, 0.5, 0.6)
     assert [(entry["stage"], entry["step"]) for entry in history.epochs] == [(1, 3), (2, 6)]
 
 
-def test_a_run_resumed_between_two_stages_begins_the_next():
-    plan = training.FitConfig(epochs=1, steps_per_epoch=2, stages=2, save_every=2)
-    kept, begun = {}, []
+def test_a_run_resumed_between_two_stages_begins_the_next_stage():
+    config = FitConfig(epochs=1, steps_per_epoch=2, stages=2, save_every=2)
+    saved, begun = {}, []
 
     def save(state, best, history):
-        kept.setdefault(int(state), (state, best, History.from_json(history.to_json())))
+        saved.setdefault(int(state), (state, best, copy_history(history)))
 
     def begin_stage(best, stage, step):
         begun.append((int(best), stage, step))
         return best
 
-    fit(plan, 0.5, 0.6, save=save, begin_stage=begin_stage)
-    first = kept[2]
+    fit(config, 0.5, 0.6, save=save, begin_stage=begin_stage)
+    state, best, history = saved[2]
     training.fit(
-        first[0],
+        state,
         run_steps,
-        evaluations(0.6),
-        plan,
+        evaluate_as(0.6),
+        config,
         step=2,
-        history=first[2],
-        best=first[1],
+        history=history,
+        best=best,
         begin_stage=begin_stage,
     )
     assert begun == [(2, 1, 2)] * 2
 
 
-def test_the_target_loss_is_that_of_the_last_hundred_steps():
-    """Losses 1, 1/2, 1/3, …: the sum of a hundred of them first is at most 2 over steps 17 to 116, H116 - H16 = 1.954."""
+def test_the_target_loss_is_compared_with_the_mean_of_the_last_hundred_steps():
+    """The losses are 1, 1/2, 1/3, …
+
+    The first hundred in a row whose sum is at most 2 are those of steps 17 to 116: H116 - H16 is
+    1.954.
+    """
     harmonic = np.cumsum(1 / np.arange(1, 1001))
     first = next(
         step
@@ -205,42 +223,43 @@ def test_the_target_loss_is_that_of_the_last_hundred_steps():
         if harmonic[step - 1] - (harmonic[step - 101] if step > 100 else 0) <= 2.0
     )
 
-    plan = training.FitConfig(epochs=1, steps_per_epoch=1000, target_loss=0.02, save_every=1)
-    _, _, history = fit(plan, 0.5)
+    config = FitConfig(epochs=1, steps_per_epoch=1000, target_loss=0.02, save_every=1)
+    _, _, history = fit(config, 0.5)
     assert history.target_loss_step == first == 116
-    _, _, history = fit(training.FitConfig(epochs=1, steps_per_epoch=1000, target_loss=1e-9), 0.5)
+    _, _, history = fit(FitConfig(epochs=1, steps_per_epoch=1000, target_loss=1e-9), 0.5)
     assert history.target_loss_step is history.target_loss_seconds is None
 
 
-def test_the_penalty_belongs_to_the_target_loss():
+def test_the_penalty_is_part_of_the_loss_that_is_compared_with_the_target():
     history = History()
-    history.add_dispatch(100, 3.0, counted(100) | {"penalty": np.full(100, 0.5)})
+    history.add_dispatch(100, 3.0, unit_metrics(100) | {"penalty": np.full(100, 0.5)})
     history.note_target_loss(1.4)
     assert history.target_loss_seconds is None
     history.note_target_loss(1.5)
     assert history.target_loss_seconds == 3.0
 
 
-def test_dispatches_grow_towards_half_a_second_and_stop_at_the_epoch():
+def test_dispatches_grow_towards_half_a_second():
     history = History()
-    assert loop._pace(history) == 1
-    history.add_dispatch(1, 0.01, counted(1))
-    assert loop._pace(history) == 8
-    history.add_dispatch(8, 0.08, counted(8))
-    assert loop._pace(history) == 50
-    history.add_dispatch(2, 60.0, counted(2))
-    assert loop._pace(history) == 1
-    plan = training.FitConfig(epochs=2, steps_per_epoch=20, save_every=7)
-    assert [plan.room(step) for step in (0, 5, 7, 14, 20, 39)] == [7, 2, 7, 6, 1, 1]
+    assert loop._dispatch_size(history) == 1
+    history.add_dispatch(1, 0.01, unit_metrics(1))
+    assert loop._dispatch_size(history) == 8
+    history.add_dispatch(8, 0.08, unit_metrics(8))
+    assert loop._dispatch_size(history) == 50
+    history.add_dispatch(2, 60.0, unit_metrics(2))
+    assert loop._dispatch_size(history) == 1
+
+
+def test_a_dispatch_ends_at_the_epoch_or_at_the_next_save():
+    config = FitConfig(epochs=2, steps_per_epoch=20, save_every=7)
+    assert [config.dispatch_limit(step) for step in (0, 5, 7, 14, 20, 39)] == [7, 2, 7, 6, 1, 1]
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [("epochs", 0), ("patience", (0,)), ("save_every", -1), ("steps_per_epoch", 0)],
 )
-def test_bad_plans_are_refused(name, value):
-    with pytest.raises(
-        InputError,
-        match="batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got",
-    ):
-        training.FitConfig(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))
+def test_invalid_configurations_are_refused(name, value):
+    message = "batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got"
+    with pytest.raises(InputError, match=message):
+        FitConfig(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))

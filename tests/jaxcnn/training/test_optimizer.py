@@ -1,4 +1,4 @@
-"""Schedules by hand, optimisers against their formulas."""
+"""Schedules and optimizers, compared with hand-worked numbers."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -32,25 +32,25 @@ def test_schedules(name, expected):
 @pytest.mark.parametrize(
     "name", ["cosin", "step:30", "poly:", "milestones:0.1", "milestones::0.1", "step:x:0.1", ""]
 )
-def test_an_unknown_schedule_names_the_known(name):
+def test_an_unknown_schedule_lists_the_known_ones(name):
     with pytest.raises(
         InputError, match=f"unknown schedule '{name}'; known: constant, cosine, poly:POWER"
     ):
         schedule(name, 1.0, **SIZES)
 
 
-def test_an_unknown_optimizer_names_the_nearest():
+def test_an_unknown_optimizer_suggests_the_nearest():
     with pytest.raises(InputError, match="unknown optimizer 'adma': did you mean 'adam'"):
         optimizer("adma", 0.1, "constant", **SIZES)
 
 
-def two_steps(name: str) -> np.ndarray:
-    """A single weight of 1 after two steps at rate 0.1 with gradients 2 and then 1."""
-    rule = OPTIMIZERS[name](0.1)
+def weight_after_two_steps(name: str) -> float:
+    """A weight of 1 after two steps at learning rate 0.1, with gradients 2 and then 1."""
+    transformation = OPTIMIZERS[name](0.1)
     weight = jnp.array([1.0])
-    state = rule.init(weight)
+    state = transformation.init(weight)
     for gradient in (2.0, 1.0):
-        update, state = rule.update(jnp.array([gradient]), state, weight)
+        update, state = transformation.update(jnp.array([gradient]), state, weight)
         weight += update
     return float(weight[0])
 
@@ -61,13 +61,14 @@ def two_steps(name: str) -> np.ndarray:
         "sgd": 1 - 0.1 * (2 + 1),
         "momentum": 1 - 0.1 * (2 + (0.9 * 2 + 1)),
         "nesterov": 1 - 0.1 * ((2 + 0.9 * 2) + (1 + 0.9 * (0.9 * 2 + 1))),
-        # Kingma & Ba 2015: 1st moment 0.2, 2nd 0.004, both unbiased; then 0.28 / 0.19 and 0.004996 / 0.001999
+        # Kingma & Ba 2015: first moment 0.2 and second 0.004, both bias-corrected; then 0.28 / 0.19
+        # and 0.004996 / 0.001999
         "adam": 1 - 0.1 * (1 + (0.28 / 0.19) / np.sqrt(0.004996 / 0.001999)),
-        # running mean of squares: 0.1 · 4, then 0.9 · 0.4 + 0.1
+        # running mean of the squares: 0.1 · 4, then 0.9 · 0.4 + 0.1
         "rmsprop": 1 - 0.1 * (2 / np.sqrt(0.4) + 1 / np.sqrt(0.46)),
-        # it starts at 1, and 1 is added under the root: 0.9 + 0.4, then 0.9 · 1.3 + 0.1
+        # the mean starts at 1, and 1 is added under the root: 0.9 + 0.4, then 0.9 · 1.3 + 0.1
         "rmsprop_1": 1 - 0.1 * (2 / np.sqrt(1.3 + 1) + 1 / np.sqrt(1.27 + 1)),
     }.items(),
 )
 def test_optimizers(name, weight):
-    assert two_steps(name) == pytest.approx(weight, rel=1e-4)
+    assert weight_after_two_steps(name) == pytest.approx(weight, rel=1e-4)

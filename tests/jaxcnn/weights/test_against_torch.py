@@ -1,4 +1,4 @@
-"""The same logits as PyTorch's networks with the same random weights, in evaluation, at the published image sizes."""
+"""Logits compared with PyTorch's, for the same random weights, at the published image sizes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.peers
 
 
 class TorchVGG16(nn.Module):
-    """torchvision's `vgg16`: names and order of layers."""
+    """The names and the order of layers of torchvision's `vgg16`."""
 
     PLAN = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
@@ -70,16 +70,14 @@ class TorchAlexNet(nn.Module):
 
 
 class TorchBottleneck(nn.Module):
-    """torchvision's `Bottleneck`: its stride is in the 3×3 convolution."""
+    """Torchvision's `Bottleneck`, whose stride is in the 3×3 convolution."""
 
     def __init__(self, inputs: int, width: int, stride: int):
         super().__init__()
         outputs = 4 * width
         self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = (
-            nn.Conv2d(width, width, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-        )
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
         self.conv3, self.bn3 = nn.Conv2d(width, outputs, 1, bias=False), nn.BatchNorm2d(outputs)
         self.downsample = None
         if stride != 1 or inputs != outputs:
@@ -95,7 +93,7 @@ class TorchBottleneck(nn.Module):
 
 
 class TorchResNet50(nn.Module):
-    """torchvision's `resnet50`."""
+    """Torchvision's `resnet50`."""
 
     def __init__(self):
         super().__init__()
@@ -117,14 +115,20 @@ class TorchResNet50(nn.Module):
         return self.fc(self.avgpool(x).flatten(1))
 
 
-PEERS = {"vgg16": TorchVGG16, "resnet50": TorchResNet50, "alexnet": TorchAlexNet}
-SCALE = {"alexnet": 50.0}  # of the images: that of bytes, at which response normalisation matters
+NETWORKS = {"vgg16": TorchVGG16, "resnet50": TorchResNet50, "alexnet": TorchAlexNet}
+# The standard deviation of the images, 1 by default; response normalization matters only for large
+# activations.
+IMAGE_SCALES = {"alexnet": 50.0}
 
 
-def randomised(peer: nn.Module) -> nn.Module:
-    """Weights that keep activations near 1 through all layers, and batch norms with statistics of their own."""
+def randomize(network: nn.Module) -> nn.Module:
+    """Draws weights that keep activations near 1 through all layers, and statistics of batch norms.
+
+    Returns:
+      The network, in evaluation mode.
+    """
     generator = torch.Generator().manual_seed(0)
-    for module in peer.modules():
+    for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, generator=generator)
             if module.bias is not None:
@@ -134,27 +138,24 @@ def randomised(peer: nn.Module) -> nn.Module:
             nn.init.normal_(module.bias, std=0.2, generator=generator)
             nn.init.uniform_(module.running_var, 0.5, 2, generator=generator)
             nn.init.uniform_(module.weight, 0.3, 1, generator=generator)
-    return peer.eval()
+    return network.eval()
 
 
-@pytest.mark.parametrize("name", PEERS)
-def test_logits_are_pytorchs(tmp_path, name):
-    peer = randomised(PEERS[name]())
-    save_file(peer.state_dict(), tmp_path / "peer.safetensors")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_logits_are_those_of_pytorch(tmp_path, name):
+    network = randomize(NETWORKS[name]())
+    save_file(network.state_dict(), tmp_path / "torch.safetensors")
     model = models.build(name)
-    assert weights.assign(model, weights.read(tmp_path / "peer.safetensors", name, model)) == []
-    (tmp_path / "peer.safetensors").unlink()
+    assert weights.assign(model, weights.read(tmp_path / "torch.safetensors", name, model)) == []
+    (tmp_path / "torch.safetensors").unlink()
     model.eval()
-    shape = models.spec(name).input_shape
-    images = (
-        np.random.default_rng(0)
-        .normal(scale=SCALE.get(name, 1.0), size=(2, *shape))
-        .astype(np.float32)
-    )
+    size = (2, *models.spec(name).input_shape)
+    images = np.random.default_rng(0).normal(scale=IMAGE_SCALES.get(name, 1.0), size=size)
+    images = images.astype(np.float32)
     with torch.inference_mode():
-        expected = peer(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
-    found = np.asarray(nnx.jit(lambda model, images: model(images))(model, jnp.asarray(images)))
+        expected = network(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
+    logits = np.asarray(nnx.jit(lambda model, images: model(images))(model, jnp.asarray(images)))
     largest = abs(expected).max()
-    print(name, float(abs(found - expected).max() / largest))
+    print(name, float(abs(logits - expected).max() / largest))
     assert expected.std() > 0.1 * largest
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * largest)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4 * largest)

@@ -1,4 +1,4 @@
-"""Darknet's files by a writer of our own, Darknet-19 by NumPy from the paper's table, `reorg` by Darknet's loops."""
+"""Darknet's files: compared with a writer of them and with Darknet-19 in NumPy."""
 
 import struct
 
@@ -9,57 +9,40 @@ from flax import nnx
 
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
-from jaxcnn.models.darknet import reorganise
+from jaxcnn.models.darknet import reorganize
 from jaxcnn.weights.darknet import convolutions
+from tests.support.darknet_file import (
+    DARKNET19,
+    DARKNET19_LAYERS,
+    YOLOV2_LAYERS,
+    DarknetArrays,
+    darknet_file,
+)
 
-# Redmon & Farhadi 2017, table 6: (filters, side) of a convolution, or a pool.
-DARKNET19 = [
-    (32, 3), "pool", (64, 3), "pool", (128, 3), (64, 1), (128, 3), "pool", (256, 3), (128, 1), (256, 3), "pool",
-    (512, 3), (256, 1), (512, 3), (256, 1), (512, 3), "pool", (1024, 3), (512, 1), (1024, 3), (512, 1), (1024, 3), (1000, 1),
-]  # fmt: skip
-# `yolov2-voc.cfg` after these: (filters, side, input channels) in its order.
-YOLOV2_REST = [
-    (1024, 3, 1024),
-    (1024, 3, 1024),
-    (64, 1, 512),
-    (1024, 3, 4 * 64 + 1024),
-    (125, 1, 1024),
+# The positions of the convolutions in `FINE` and `COARSE`, pools included.
+FINE, COARSE = (0, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 16), (1, 2, 3, 4, 5)
+FEATURES = [
+    *(f"features.fine.layers.{index}.conv" for index in FINE),
+    *(f"features.coarse.layers.{index}.conv" for index in COARSE),
 ]
+DARKNET19_NAMES = [*FEATURES, "out"]
+YOLOV2_NAMES = [
+    *FEATURES,
+    "coarse.layers.0.conv",
+    "coarse.layers.1.conv",
+    "passthrough.layers.0.conv",
+    "both.layers.0.conv",
+    "out",
+]
+# Header, trainable parameters and running statistics of Darknet-19.
+SIZE = 20 + 4 * (20_842_376 + 14_400)
 
 
-def darknet19_layers() -> list[tuple[int, int, int]]:
-    """(filters, side, input channels) of each convolution."""
-    layers, inputs = [], 3
-    for filters, side in (row for row in DARKNET19 if row != "pool"):
-        layers.append((filters, side, inputs))
-        inputs = filters
-    return layers
+def darknet19_in_numpy(images: np.ndarray, arrays: DarknetArrays, *, older: bool) -> np.ndarray:
+    """Logits for images ``[N, C, H, W]``, from the paper's table alone.
 
-
-def a_file(layers, version=(0, 2, 0), seed=0) -> tuple[bytes, list[dict[str, np.ndarray]]]:
-    """A file in Darknet's layout, all layers but the last with batch norm, and its arrays in Darknet's own shapes."""
-    random = np.random.default_rng(seed)
-    seen = struct.pack("<i" if version[0] * 10 + version[1] < 2 else "<q", 12345)
-    parts, arrays = [struct.pack("<3i", *version) + seen], []
-    for number, (filters, side, inputs) in enumerate(layers):
-        layer = {"beta": random.normal(0, 0.3, filters)}
-        if number < len(layers) - 1:
-            layer["gamma"] = random.uniform(0.5, 1.5, filters)
-            layer["mean"] = random.normal(0, 0.3, filters)
-            layer["variance"] = random.uniform(0.5, 2, filters)
-        layer["kernel"] = (
-            random.standard_normal((filters, inputs, side, side), np.float32)
-            * (2 / (inputs * side**2)) ** 0.5
-        )
-        arrays.append({name: array.astype(np.float32) for name, array in layer.items()})
-        parts += [array.astype("<f4").tobytes() for array in arrays[-1].values()]
-    return b"".join(parts), arrays
-
-
-def darknet19_by_numpy(
-    images: np.ndarray, arrays: list[dict[str, np.ndarray]], *, older: bool
-) -> np.ndarray:
-    """Images ``[N, C, H, W]`` to logits, from the table alone; batch norm with the older or the newer epsilon of Darknet."""
+    Batch norm has the older or the newer epsilon of Darknet.
+    """
     x, layers = images, iter(arrays)
     for row in DARKNET19:
         if row == "pool":
@@ -72,11 +55,10 @@ def darknet19_by_numpy(
             mean, variance, gamma = (
                 layer[name][:, None, None] for name in ("mean", "variance", "gamma")
             )
-            deviation = (
-                np.sqrt(variance) + np.float32(1e-6)
-                if older
-                else np.sqrt(variance + np.float32(1e-5))
-            )
+            if older:
+                deviation = np.sqrt(variance) + np.float32(1e-6)
+            else:
+                deviation = np.sqrt(variance + np.float32(1e-5))
             x = (x - mean) / deviation * gamma
         x = x + layer["beta"][:, None, None]
         if "gamma" in layer:
@@ -85,7 +67,7 @@ def darknet19_by_numpy(
 
 
 def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Cross-correlation, padded to the same size, as a product with a matrix of patches."""
+    """Cross-correlation with same padding, as a product with a matrix of patches."""
     filters, inputs, side, _ = kernel.shape
     n, _, h, w = x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (side // 2, side // 2), (side // 2, side // 2)))
@@ -95,7 +77,7 @@ def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 
 def reorg_cpu(x: np.ndarray, w: int, h: int, c: int, stride: int) -> np.ndarray:
-    """Darknet's `src/blas.c`, `reorg_cpu`, for one image, forward=0: flat memory to flat memory."""
+    """Darknet's `reorg_cpu` (`src/blas.c`) for one image and forward=0, on flat memory."""
     out = np.zeros_like(x)
     out_c = c // (stride * stride)
     for k in range(c):
@@ -113,149 +95,154 @@ class Logistic(nnx.Module):
         self.out = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
 
 
-def abstract(name: str, **sizes) -> nnx.Module:
+def abstract_model(name: str, **sizes) -> nnx.Module:
     return nnx.eval_shape(lambda: models.build(name, **sizes))
 
 
-def ours(arrays: list[dict[str, np.ndarray]], names: list[str]) -> weights.Weights:
-    """Darknet's arrays, layer by layer, under our names."""
-    found = {}
+def named_weights(arrays: DarknetArrays, names: list[str]) -> weights.Weights:
+    """Darknet's arrays, layer by layer, under the names of the network."""
+    named = {}
     for layer, name in zip(arrays, names, strict=True):
-        found[f"{name}.kernel"] = np.einsum("oihw->hwio", layer["kernel"])
+        named[f"{name}.kernel"] = np.einsum("oihw->hwio", layer["kernel"])
         if "gamma" not in layer:
-            found[f"{name}.bias"] = layer["beta"]
+            named[f"{name}.bias"] = layer["beta"]
             continue
         norm = name.removesuffix("conv") + "norm"
-        found |= {
-            f"{norm}.{ours}": layer[theirs]
-            for ours, theirs in zip(("bias", "scale", "mean", "var"), list(layer), strict=False)
+        named |= {
+            f"{norm}.bias": layer["beta"],
+            f"{norm}.scale": layer["gamma"],
+            f"{norm}.mean": layer["mean"],
+            f"{norm}.var": layer["variance"],
         }
-    return found
+    return named
 
 
 @pytest.fixture(scope="module")
-def darknet19() -> tuple[bytes, list[dict[str, np.ndarray]]]:
-    return a_file(darknet19_layers())
+def darknet19() -> tuple[bytes, DarknetArrays]:
+    return darknet_file(DARKNET19_LAYERS)
 
 
-# The places of the convolutions in `FINE` and `COARSE`, pools counted.
-FINE, COARSE = (0, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 16), (1, 2, 3, 4, 5)
-FEATURES = [f"features.fine.layers.{n}.conv" for n in FINE] + [
-    f"features.coarse.layers.{n}.conv" for n in COARSE
-]
-YOLOV2 = [
-    *FEATURES,
-    "coarse.layers.0.conv",
-    "coarse.layers.1.conv",
-    "passthrough.layers.0.conv",
-    "both.layers.0.conv",
-    "out",
-]
-
-
-@pytest.mark.parametrize(("name", "order"), [("darknet19", [*FEATURES, "out"]), ("yolov2", YOLOV2)])
-def test_the_order_is_the_cfgs_and_the_shapes_are_too(name, order):
-    shapes = weights.names(abstract(name))
-    layers = darknet19_layers() if name == "darknet19" else [*darknet19_layers()[:-1], *YOLOV2_REST]
+@pytest.mark.parametrize(
+    ("name", "order", "layers"),
+    [
+        ("darknet19", DARKNET19_NAMES, DARKNET19_LAYERS),
+        ("yolov2", YOLOV2_NAMES, YOLOV2_LAYERS),
+    ],
+)
+def test_convolutions_have_the_order_and_the_shapes_of_the_cfg(name, order, layers):
+    shapes = weights.array_shapes(abstract_model(name))
     assert convolutions(shapes) == order
     kernels = [shapes[f"{layer}.kernel"] for layer in order]
     assert kernels == [(side, side, inputs, filters) for filters, side, inputs in layers]
 
 
 @pytest.mark.parametrize("version", [(0, 1, 0), (0, 2, 0), (0, 2, 5)])
-def test_darknet19_reads_both_headers_and_computes_what_numpy_does(tmp_path, darknet19, version):
+def test_darknet19_is_read_with_both_headers(tmp_path, darknet19, version):
     data, arrays = darknet19
-    header = a_file([], version)[0]
+    header, _ = darknet_file([], version)
     assert len(header) == (16 if version == (0, 1, 0) else 20)
     (tmp_path / "d.weights").write_bytes(header + data[20:])
-    found = weights.read(tmp_path / "d.weights", "darknet19", abstract("darknet19"))
-    expected = ours(arrays, [*FEATURES, "out"])
-    assert found.keys() == expected.keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    if version == (0, 2, 5):
-        model = models.build("darknet19", input_shape=(64, 64, 3))
-        assert weights.assign(model, found) == []
-        model.eval()
-        images = np.random.default_rng(1).random((2, 3, 64, 64), np.float32)
-        found = np.asarray(model(jnp.asarray(images.transpose(0, 2, 3, 1))))
-        for older, tolerance in ((False, 1e-5), (True, 1e-4)):
-            logits = darknet19_by_numpy(images, arrays, older=older)
-            np.testing.assert_allclose(found, logits, rtol=0, atol=tolerance * abs(logits).max())
-            assert logits.std() > 0.1
+    read = weights.read(tmp_path / "d.weights", "darknet19", abstract_model("darknet19"))
+    expected = named_weights(arrays, DARKNET19_NAMES)
+    assert read.keys() == expected.keys()
+    assert all(np.array_equal(read[name], expected[name]) for name in expected)
 
 
-def test_yolov2_reads_its_file(tmp_path):
-    data, arrays = a_file([*darknet19_layers()[:-1], *YOLOV2_REST])
+def test_darknet19_computes_the_logits_of_numpy(tmp_path, darknet19):
+    data, arrays = darknet19
+    (tmp_path / "d.weights").write_bytes(data)
+    model = models.build("darknet19", input_shape=(64, 64, 3))
+    assert weights.assign(model, weights.read(tmp_path / "d.weights", "darknet19", model)) == []
+    model.eval()
+    images = np.random.default_rng(1).random((2, 3, 64, 64), np.float32)
+    logits = np.asarray(model(jnp.asarray(images.transpose(0, 2, 3, 1))))
+    for older, tolerance in ((False, 1e-5), (True, 1e-4)):
+        expected = darknet19_in_numpy(images, arrays, older=older)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance * abs(expected).max())
+        assert expected.std() > 0.1
+
+
+def test_yolov2_is_read(tmp_path):
+    data, arrays = darknet_file(YOLOV2_LAYERS)
     (tmp_path / "y.weights").write_bytes(data)
-    found, expected = (
-        weights.read(tmp_path / "y.weights", "yolov2", abstract("yolov2")),
-        ours(arrays, YOLOV2),
-    )
-    assert found.keys() == expected.keys() == weights.names(abstract("yolov2")).keys()
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    model = abstract_model("yolov2")
+    read = weights.read(tmp_path / "y.weights", "yolov2", model)
+    expected = named_weights(arrays, YOLOV2_NAMES)
+    assert read.keys() == expected.keys() == weights.array_shapes(model).keys()
+    assert all(np.array_equal(read[name], expected[name]) for name in expected)
 
 
-def test_a_file_for_other_classes_starts_a_network(tmp_path, darknet19):
+def test_a_file_for_other_classes_initializes_all_but_the_head(tmp_path, darknet19):
     (tmp_path / "d.weights").write_bytes(darknet19[0])
-    model = abstract("darknet19", num_classes=7)
-    found = weights.read(tmp_path / "d.weights", "darknet19", model)
-    assert found["out.kernel"].shape == (1, 1, 1024, 1000)
-    assert weights.assign(model, found, new_head=True) == ["out.bias", "out.kernel"]
-    with pytest.raises(InputError, match=r"out\.bias is 1000 there, 7 here"):
-        weights.assign(model, found)
-
-
-SIZE = 20 + 4 * (
-    20_842_376 + 14_400
-)  # header, trainable numbers, running statistics: SYSTEMS' totals of Darknet-19
+    model = abstract_model("darknet19", num_classes=7)
+    read = weights.read(tmp_path / "d.weights", "darknet19", model)
+    assert read["out.kernel"].shape == (1, 1, 1024, 1000)
+    assert weights.assign(model, read, new_head=True) == ["out.bias", "out.kernel"]
+    with pytest.raises(InputError, match=r"out\.bias is 1000 instead of 7"):
+        weights.assign(model, read)
 
 
 @pytest.mark.parametrize(
-    ("cut", "message"),
+    ("length", "message"),
     [
-        (0, "has 0 bytes, not even the 20 of a header"),
-        (19, "has 19 bytes, not even the 20 of a header"),
-        (20, f"ends at byte 20, within features.fine.layers.0.norm.bias, 128 bytes from byte 20 on; this network's file has {SIZE} bytes"),
-        (20 + 4 * 128, r"ends at byte 532, within features.fine.layers.0.conv.kernel, 3456 bytes from byte 532 on"),
-        (SIZE - 1, rf"ends at byte {SIZE - 1}, within out.kernel, 4096000 bytes from byte {SIZE - 4096000} on"),
-        (SIZE + 4, rf"has {SIZE + 4} bytes, 4 more than this network's {SIZE}: it is of another network"),
+        (0, "has 0 bytes, fewer than the 20 of a header"),
+        (19, "has 19 bytes, fewer than the 20 of a header"),
+        (
+            20,
+            "ends at byte 20, within features.fine.layers.0.norm.bias, 128 bytes from byte 20 on; "
+            f"this network's file has {SIZE} bytes",
+        ),
+        (
+            20 + 4 * 128,
+            "ends at byte 532, within features.fine.layers.0.conv.kernel, 3456 bytes from byte 532 "
+            "on",
+        ),
+        (
+            SIZE - 1,
+            f"ends at byte {SIZE - 1}, within out.kernel, 4096000 bytes from byte {SIZE - 4096000} "
+            "on",
+        ),
+        (
+            SIZE + 4,
+            f"has {SIZE + 4} bytes, 4 more than this network's {SIZE}: it is of another network",
+        ),
     ],
-)  # fmt: skip
-def test_files_of_another_length_are_refused(tmp_path, darknet19, cut, message):
-    data = darknet19[0]
+)
+def test_files_of_another_length_are_refused(tmp_path, darknet19, length, message):
+    data, _ = darknet19
     assert len(data) == SIZE
-    (tmp_path / "d.weights").write_bytes((data + bytes(8))[:cut])
+    (tmp_path / "d.weights").write_bytes((data + bytes(8))[:length])
     with pytest.raises(InputError, match=message):
-        weights.read(tmp_path / "d.weights", "darknet19", abstract("darknet19"))
+        weights.read(tmp_path / "d.weights", "darknet19", abstract_model("darknet19"))
 
 
 @pytest.mark.parametrize(
-    "start",
+    "content",
     [b"PK\x03\x04" + bytes(40), struct.pack("<4i", 1001, 0, 0, 0) + bytes(40), b"\xff" * 40],
 )
-def test_files_that_are_no_weights_are_refused(tmp_path, start):
-    (tmp_path / "d.weights").write_bytes(start)
-    with pytest.raises(InputError, match="which Darknet never had for networks of convolutions"):
-        weights.read(tmp_path / "d.weights", "darknet19", abstract("darknet19"))
+def test_files_with_an_impossible_version_are_refused(tmp_path, content):
+    (tmp_path / "d.weights").write_bytes(content)
+    with pytest.raises(InputError, match="which Darknet never had for convolutional networks"):
+        weights.read(tmp_path / "d.weights", "darknet19", abstract_model("darknet19"))
 
 
-def test_another_networks_file_is_refused(tmp_path, darknet19):
+def test_a_file_of_another_network_is_refused(tmp_path, darknet19):
     (tmp_path / "d.weights").write_bytes(darknet19[0])
     with pytest.raises(InputError, match="cut off, or of another network"):
-        weights.read(tmp_path / "d.weights", "yolov2", abstract("yolov2"))
+        weights.read(tmp_path / "d.weights", "yolov2", abstract_model("yolov2"))
     with pytest.raises(
         InputError,
-        match="for --model=darknet19 or --model=yolov2; this network's parts are blocks, conv1, out",
+        match="for --model=darknet19 or --model=yolov2; the parts of this network are "
+        "blocks, conv1, out",
     ):
-        weights.read(tmp_path / "d.weights", "resnet18", abstract("resnet18"))
-    with pytest.raises(InputError, match="this network's parts are out"):
+        weights.read(tmp_path / "d.weights", "resnet18", abstract_model("resnet18"))
+    with pytest.raises(InputError, match="the parts of this network are out"):
         weights.read(tmp_path / "d.weights", "logistic", nnx.eval_shape(Logistic))
 
 
 @pytest.mark.parametrize(("side", "channels"), [(2, 4), (6, 8), (26, 64)])
-def test_reorganise_is_darknets_reorg(side, channels):
+def test_reorganize_is_darknets_reorg(side, channels):
     x = np.arange(2 * channels * side * side, dtype=np.float32).reshape(2, channels, side, side)
     memory = np.stack([reorg_cpu(image.ravel(), side, side, channels, 2) for image in x])
-    expected = memory.reshape(2, 4 * channels, side // 2, side // 2)
-    found = reorganise(jnp.asarray(x.transpose(0, 2, 3, 1)))
-    assert np.array_equal(found, expected.transpose(0, 2, 3, 1))
+    expected = memory.reshape(2, 4 * channels, side // 2, side // 2).transpose(0, 2, 3, 1)
+    assert np.array_equal(reorganize(jnp.asarray(x.transpose(0, 2, 3, 1))), expected)

@@ -1,0 +1,155 @@
+"""What a training run measured: metrics, samples and remarks for its record.
+
+Metrics have the names of `experiments.records.metrics.METRICS`; a value that is not known is
+absent.
+"""
+
+import jax
+import numpy as np
+
+from experiments.measure.compiler import compiler_counts
+from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.flops_check import compare_flops
+from experiments.measure.layers import training_step_flops
+from experiments.measure.memory import memory_plan, observed_peak
+from experiments.measure.noise import median_interval, noise
+from experiments.measure.utilisation import Sampler
+from experiments.workloads.pipelines import Pipeline
+from experiments.workloads.setup import TrainingSetup
+from jaxcnn.training.history import History
+
+
+def abstract_batch(setup: TrainingSetup) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of a training batch: ``image: u8[N, h, w, C]``, ``label: i32[N]``."""
+    batch_size, shape = setup.config.batch_size, setup.preprocessing.stored_shape
+    return {
+        "image": jax.ShapeDtypeStruct((batch_size, *shape), np.uint8),
+        "label": jax.ShapeDtypeStruct((batch_size,), np.int32),
+    }
+
+
+def step_work(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]:
+    """The FLOPs of a train step from three sources, and the bytes that it must move."""
+    batch = abstract_batch(setup)
+    work = {
+        "flops_per_step": model_flops(setup.step, setup.state, batch),
+        "closed_form_flops_per_step": training_step_flops(
+            setup.model,
+            setup.preprocessing.network_shape,
+            setup.config.batch_size,
+            setup.step.network.trainable,
+        ),
+        "compiler_flops_per_step": compiler_counts(pipeline.program.executable).flops,
+        "bytes_per_step": compulsory_bytes(setup.step, setup.state, batch),
+    }
+    return _known(work)
+
+
+def quality_metrics(history: History, test: dict[str, float]) -> dict[str, float]:
+    """Accuracies and losses, and how long it took to reach the targets.
+
+    Args:
+      history: of the whole run.
+      test: mean metrics of the test set.
+    """
+    metrics = {
+        "test_accuracy": test["accuracy"],
+        "test_loss": test["loss"],
+        "validation_accuracy": history.best["validation_accuracy"],
+        "training_loss": history.epochs[-1]["train_loss"],
+        "steps": sum(steps for steps, *_ in history.dispatches),
+        "epochs": len(history.epochs),
+    }
+    targets = {
+        "time_to_target": history.target_seconds,
+        "time_to_target_loss": history.target_loss_seconds,
+        "steps_to_target_loss": history.target_loss_step,
+    }
+    return metrics | _known(targets)
+
+
+def speed_metrics(history: History, work: dict[str, float], batch_size: int) -> dict[str, float]:
+    """Times and rates; without a steady dispatch, only the times of the first step and of all.
+
+    Args:
+      history: of the whole run.
+      work: as `step_work` returned it.
+      batch_size: images per step.
+    """
+    metrics = {"first_step_time": history.dispatches[0][1], "training_time": history.seconds}
+    times = _steady_step_times(history)
+    if not times:
+        return metrics
+    step_time = float(np.median(times))
+    low, high = median_interval(times)
+    return metrics | {
+        "step_time": step_time,
+        "step_time_low": low,
+        "step_time_high": high,
+        "images_per_second": batch_size / step_time,
+        "flops_per_second": work["flops_per_step"] / step_time,
+        "bytes_per_second": work["bytes_per_step"] / step_time,
+    }
+
+
+def memory_metrics(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]:
+    """The compiler's plan for the train program, and the largest use observed so far."""
+    plan, (peak, _) = (
+        memory_plan(pipeline.program.executable),
+        observed_peak(setup.strategy.devices),
+    )
+    return _known({"memory_planned": plan and plan.total, "memory_peak": peak})
+
+
+def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
+    """Mean power during training, and energy per step.
+
+    Args:
+      sampler: stopped; its phase ``training`` is evaluated.
+      steps: the number of train steps in that phase.
+    """
+    power = sampler.power("training")
+    if not power:
+        return {}
+    energy = power.watts * sampler.seconds("training")
+    return {"power": power.watts, "energy_per_step": energy / steps}
+
+
+def dispatch_samples(history: History) -> dict[str, list[float]]:
+    """Steps, seconds and session of every dispatch."""
+    return {
+        "dispatch_steps": [steps for steps, *_ in history.dispatches],
+        "dispatch_time": [seconds for _, seconds, _ in history.dispatches],
+        "dispatch_session": [session for *_, session in history.dispatches],
+    }
+
+
+def remarks(work: dict[str, float], history: History, devices: int) -> list[str]:
+    """What a reader of the metrics should know: FLOP counts that disagree, and noise.
+
+    Args:
+      work: as `step_work` returned it.
+      history: of the whole run.
+      devices: the number of devices of the strategy.
+    """
+    compiler = work.get("compiler_flops_per_step")
+    check = compare_flops(
+        jaxpr=work["flops_per_step"],
+        compiler=compiler and compiler * devices,
+        closed_form=work["closed_form_flops_per_step"],
+    )
+    times = _steady_step_times(history)
+    texts = {
+        "model FLOPs": check.disagreement,
+        "step times": noise(times).verdict.removeprefix("steady") if times else "",
+    }
+    return [f"{name}: {text}" for name, text in texts.items() if text]
+
+
+def _steady_step_times(history: History) -> list[float]:
+    """Seconds per step, a value per dispatch without the first of each session."""
+    return [seconds / steps for steps, seconds in history.steady_dispatches()]
+
+
+def _known(metrics: dict[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if value is not None}

@@ -1,0 +1,130 @@
+"""Finding, checking and registering the compiled library of kernels."""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.machinery
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from jaxcnn.errors import InputError
+
+CALL_PREFIX = "jaxcnn$"  # the names of all calls begin with it, also in a program's text
+HANDLERS = {
+    "convolution": "JaxcnnConvolution",
+    "conv_relu": "JaxcnnConvRelu",
+    "kernel_gradient": "JaxcnnKernelGradient",
+}
+INSTRUCTION_SETS = ("avx512", "avx2", "any")  # fastest first
+ENVIRONMENT_VARIABLE = "JAXCNN_KERNELS"  # an instruction set, or "none"
+
+_OPS = Path(__file__).parents[1]  # contains the libraries, and the sources in "kernels"
+
+# `jax.jit` keeps programs apart by the value of a user context, so that a function is traced again.
+_without_native_kernels = jax.make_user_context(False)
+
+
+@contextlib.contextmanager
+def without_native_kernels() -> Iterator[None]:
+    """Programs traced within this context call no compiled kernels.
+
+    It is meant for programs over several devices, for export, and for the compiler's own counts.
+
+    >>> with without_native_kernels():
+    ...     available()
+    False
+    """
+    with _without_native_kernels(True):
+        yield
+
+
+def available() -> bool:
+    """Whether programs traced in the current context may call the compiled kernels."""
+    return not _without_native_kernels.value and instruction_set() is not None
+
+
+@functools.cache
+def instruction_set() -> str | None:
+    """The instruction set of the kernels in use; registers them with JAX at the first call.
+
+    Returns:
+      The first of `INSTRUCTION_SETS` that was built and that this processor has, or the one that
+      the environment variable `JAXCNN_KERNELS` requests. None if there is none, or if the variable
+      is ``none``.
+
+    Raises:
+      InputError: the requested instruction set is unknown, was not built, or is not supported by
+        this processor.
+    """
+    requested = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    if requested not in ("", "none", *INSTRUCTION_SETS):
+        raise InputError(
+            f"{ENVIRONMENT_VARIABLE}={requested} is not an instruction set; "
+            f"use one of {', '.join(INSTRUCTION_SETS)}, or none for no kernels"
+        )
+    for name in INSTRUCTION_SETS:
+        if requested in ("", name) and (library := load_library(name)):
+            register(library, CALL_PREFIX)
+            return name
+    if requested in INSTRUCTION_SETS:
+        raise InputError(
+            f"{ENVIRONMENT_VARIABLE}={requested}: these kernels were not built, or need another "
+            "processor; unset the variable to use the fastest kernels"
+        )
+    return None
+
+
+def load_library(name: str) -> ctypes.CDLL | None:
+    """The library for an instruction set, or None if it cannot be used.
+
+    It cannot be used if it was not built, if the processor lacks the instructions, or if it was
+    built for another jaxlib or from other sources. The last two give a warning.
+    """
+    try:
+        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+        library = ctypes.CDLL(str(_OPS / f"_kernels_{name}{suffix}"))
+    except OSError:  # not built, or for another system
+        return None
+    library.JaxcnnSources.restype = ctypes.c_char_p
+    has_known_interface = library.JaxcnnInterface() <= _ffi_version()
+    if not has_known_interface or library.JaxcnnSources().decode() != _digest(_OPS / "kernels"):
+        warnings.warn(
+            f"the CPU kernels in {_OPS} were built for another jaxlib or from other sources and "
+            "are not used: install jaxcnn again",
+            stacklevel=2,
+        )
+        return None
+    return library if library.JaxcnnRuns() else None
+
+
+def register(library: ctypes.CDLL, prefix: str) -> None:
+    """Makes the library's kernels callable from CPU programs as ``prefix + call``."""
+    for call, symbol in HANDLERS.items():
+        handler = jax.ffi.pycapsule(getattr(library, symbol))
+        jax.ffi.register_ffi_target(prefix + call, handler, platform="cpu")
+
+
+@functools.cache
+def _ffi_version() -> int:
+    """The version of the foreign function interface of this jaxlib, as ``major * 1000 + minor``.
+
+    jaxlib refuses libraries with a newer one, but not before JAX starts.
+    """
+    text = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    major, minor = (
+        int(re.search(rf"#define XLA_FFI_API_{part} (\d+)", text)[1]) for part in ("MAJOR", "MINOR")
+    )
+    return major * 1000 + minor
+
+
+@functools.cache
+def _digest(folder: Path) -> str:
+    """The digest of the sources; `setup.py` compiles the same one into the libraries."""
+    sources = sorted(path for path in folder.iterdir() if path.suffix in (".cc", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

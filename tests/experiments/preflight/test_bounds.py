@@ -1,0 +1,103 @@
+"""Bounds and their calibration, against numbers worked out by hand."""
+
+import dataclasses
+
+import pytest
+
+from experiments.measure.collectives import Collective
+from experiments.preflight import targets
+from experiments.preflight.bounds import bound
+from experiments.preflight.calibration import calibration
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileResult
+from experiments.records import Record
+from experiments.records.metrics import METRICS
+
+V5E = targets.target("tpu-v5e-4")
+SPEC = ProgramSpec("lenet5", 400, "data", "bfloat16", 32)
+
+
+def test_the_bound_of_four_chips():
+    """Four TPU v5e: 788 TFLOP/s, 3.276 TB/s; 1.576e12 FLOP take 2 ms, 3.276e9 B 1 ms."""
+    result = CompileResult(
+        "compiled",
+        flops=1_576_000_000_000,
+        bytes=3_276_000_000,
+        collectives=(Collective("all-reduce", 1, 200_000_000),),
+    )
+    bounds = bound(result, SPEC, V5E, price=0.9, images=100_000)
+    assert bounds.limit == "compute"
+    # 2 × 3/4 of 200 MB leave a chip at 200 GB/s: 1.5 ms beside 2 ms of computation
+    expected = {
+        "step_time_bound": 2e-3,
+        "images_per_second_bound": 200_000,
+        "mfu_ceiling": 1.0,
+        "price_per_hour": 3.6,
+        "cost_per_thousand_images_bound": 5e-6,
+        "cost_per_epoch_bound": 5e-4,
+        "bytes_exchanged": 2e8,
+        "communication_bound": 1.5e-3,
+        "scaling_efficiency_bound": 1.0,
+        "scaling_efficiency_unhidden": 4 / 7,
+    }
+    assert {name: bounds.metrics[name] for name in expected} == pytest.approx(expected)
+    assert bounds.metrics.keys() <= METRICS.keys()
+
+
+def test_one_device_of_four_has_a_quarter_of_the_peak_and_all_of_the_price():
+    result = CompileResult("compiled", flops=394_000_000_000, bytes=1_000)
+    one_device = dataclasses.replace(SPEC, strategy="jit")
+    metrics = bound(result, one_device, V5E, price=0.9, images=1).metrics
+    assert metrics["step_time_bound"] == pytest.approx(2e-3)
+    assert metrics["price_per_hour"] == pytest.approx(3.6)
+
+
+def test_a_core_is_half_a_chip():
+    result = CompileResult("compiled", flops=int(45e12), bytes=1)
+    one_device = dataclasses.replace(SPEC, strategy="jit")
+    metrics = bound(result, one_device, targets.target("tpu-v2-8"), price=None, images=1).metrics
+    assert metrics["step_time_bound"] == pytest.approx(2.0) and "price_per_hour" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("target", "remark"),
+    [
+        ("gpu-v100", "no published peak of bfloat16 for V100"),
+        ("cpu", "a CPU has no published peak"),
+    ],
+)
+def test_without_a_peak_there_is_no_bound(target, remark):
+    result = CompileResult("compiled", flops=10, bytes=5)
+    bounds = bound(result, SPEC, targets.target(target), price=1.0, images=1)
+    assert "step_time_bound" not in bounds.metrics and bounds.metrics["arithmetic_intensity"] == 2
+    assert remark in bounds.remarks[0]
+
+
+def measured(seconds: float, batch: int, accelerator: str = "TPU v5 lite") -> Record:
+    """A measured record of a step with 197e9 FLOP."""
+    settings = {"model": "lenet5", "batch_size": batch, "precision": "bfloat16", "strategy": "jit"}
+    return Record(
+        "train",
+        f"b{batch}",
+        "ok",
+        settings=settings,
+        metrics={"step_time": seconds, "flops_per_step": 197_000_000_000, "bytes_per_step": 1},
+        provenance={"accelerator": accelerator},
+    )
+
+
+def test_a_bound_is_compared_with_measured_records():
+    """197e9 FLOP on 197 TFLOP/s are 1 ms; the two other cases took 2 and 8 ms.
+
+    The record of another device does not count.
+    """
+    rows = [
+        measured(2e-3, 1),
+        measured(3e-3, 2),
+        measured(8e-3, 3),
+        measured(1.0, 2, "Tesla T4"),
+    ]
+    device, settings = targets.target("tpu-v5e-1").device, rows[1].settings
+    known = calibration(rows, device, 1, settings)
+    assert known.measured == 3e-3 and known.count == 2 and known.factor == pytest.approx(5.0)
+    assert calibration([], device, 1, settings).factor is None

@@ -1,0 +1,102 @@
+"""The compiling process, its cache, and what it returns."""
+
+import dataclasses
+import json
+import os
+import time
+
+import pytest
+
+from experiments.measure.memory import MemoryPlan
+from experiments.preflight import compiler as compilers
+from experiments.preflight import targets
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileRequest, CompileResult, parse_refusal
+from jaxcnn.errors import InputError
+
+CPU, V5E = targets.target("cpu"), targets.target("tpu-v5e-1")
+SMALL = ProgramSpec("logistic", 128, "jit", "float32", 28)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def serve_a_crash(connection, log, devices):
+    connection.recv()
+    with open(log, "w") as file:
+        file.write("some line\nterribly wrong\n")
+    os.abort()
+
+
+def serve_a_hang(connection, log, devices):
+    connection.recv()
+    time.sleep(600)
+
+
+@pytest.mark.parametrize(
+    ("serve", "limit", "message"),
+    [
+        (serve_a_crash, 60.0, "the compiler's process ended with signal 6: terribly wrong"),
+        (serve_a_hang, 3.0, "compiling took longer than 3 s (--time-limit)"),
+    ],
+)
+def test_a_compiler_that_crashes_or_hangs_is_a_result(monkeypatch, cache, serve, limit, message):
+    monkeypatch.setattr(compilers, "serve", serve)
+    with compilers.Compiler(V5E, time_limit=limit) as compiler:
+        result = compiler(CompileRequest(SMALL, V5E))
+        assert (result.state, result.message) == ("failed", message)
+    assert not cache.exists(), "a failure is not cached"
+
+
+def test_a_cached_result_needs_no_process_and_a_fresh_one_does():
+    request = CompileRequest(SMALL, CPU)
+    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+        first = compiler(request)
+        assert first.state == "compiled" and compiler.compilations == 1
+    with compilers.Compiler(CPU, time_limit=1e-3) as compiler:
+        assert compiler(request) == first and compiler.compilations == 0
+    with compilers.Compiler(CPU, time_limit=60.0, fresh=True) as compiler:
+        assert compiler(request).memory == first.memory and compiler.compilations == 1
+
+
+def test_invalid_input_that_only_the_process_notices_is_raised_here():
+    too_small = ProgramSpec("vgg11", 8, "jit", "float32", 8)
+    with (
+        compilers.Compiler(CPU, time_limit=60.0) as compiler,
+        pytest.raises(InputError, match="8×8"),
+    ):
+        compiler(CompileRequest(too_small, CPU))
+
+
+def test_a_result_survives_its_file():
+    result = CompileResult("compiled", flops=3, available=2.0, seconds=1.0)
+    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+    with pytest.raises(ValueError, match="unknown state 'nearly'"):
+        CompileResult("nearly")
+    assert dataclasses.replace(result, required=5.0).needed == 5.0
+
+
+def test_the_metrics_of_a_result_are_those_that_are_known():
+    plan = MemoryPlan(arguments=5, outputs=3, temporaries=4, aliased=2, code=0)
+    result = CompileResult("compiled", memory=plan, available=9.0, seconds=1.5)
+    assert not result.fits and dataclasses.replace(result, available=10.0).fits
+    assert result.metrics == {
+        "memory_planned": 10,
+        "memory_available": 9.0,
+        "compile_time": 1.5,
+        "memory_arguments": 5,
+        "memory_temporaries": 4,
+        "memory_outputs": 3,
+        "memory_code": 0,
+    }
+
+
+def test_both_kinds_of_refusals_are_parsed():
+    exceeds = "HLO temporaries (2.00T) exceeds available HBM (512.0M)"
+    assert parse_refusal(exceeds) == (2 * 2**40, 512 * 2**20)
+    ran_out = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm."
+    assert parse_refusal(ran_out) == (20.5 * 2**30, 15.75 * 2**30)
+    assert parse_refusal("RESOURCE_EXHAUSTED: too many open files") is None

@@ -1,0 +1,77 @@
+"""Targets by name: slices of TPUs, GPUs, simulated CPU devices."""
+
+import pytest
+
+from experiments.hardware import table
+from experiments.preflight import targets
+from jaxcnn.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "chips", "devices"),
+    [
+        ("tpu-v5e-256", "v5e:16x16", 256, 256),
+        ("tpu-v2-64", "v2:4x8", 32, 64),
+        ("tpu-v4-8", "v4:2x2x1", 4, 8),
+        ("tpu-v5p-8", "v5p:2x2x1", 4, 4),
+        ("tpu-7x-4", "tpu7x:2x2x1", 4, 8),
+        ("tpu-v5e:2x4", "v5e:2x4", 8, 8),
+        ("tpu-v6e", "v6e:1x1", 1, 1),
+        ("gpu-a100-80gb", "1x1x1", 1, 1),
+        ("gpu-a100-8", "1x1x8", 8, 8),
+        ("cpu-8", "8", 8, 8),
+    ],
+)
+def test_targets_are_counted_as_their_vendors_count(name, topology, chips, devices):
+    target = targets.target(name)
+    assert (target.name, target.topology) == (name, topology)
+    assert (target.chips, target.devices) == (chips, devices)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "tpu-v5e-3",
+            "slices of v5e have 1, 4, 8, 16, 32, 64, 128, 256 chips; give another by its shape",
+        ),
+        ("tpu-v5q-4", "unknown target 'tpu-v5q-4': did you mean 'tpu-v5"),
+        ("gpu-h1000", "did you mean 'gpu-h100'"),
+        ("gpu-t4-0", "unknown target"),
+        ("cpu-10000", "at most 9999 devices"),
+        ("", "unknown target ''"),
+    ],
+)
+def test_impossible_targets_are_refused(name, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        targets.find(name)
+
+
+def test_groups_stand_for_their_members_and_duplicates_are_dropped():
+    names = [target.name for target in targets.find("colab,gpu-t4,cpu")]
+    assert names == ["tpu-v5e-1", "gpu-t4", "cpu"]
+    assert {target.platform for target in targets.find("all")} == {"cpu", "gpu", "tpu"}
+
+
+def test_every_target_is_a_row_of_the_device_table():
+    rows = {row.name for row in table()}
+    for name in set(targets.known_names()) - targets.GROUPS.keys() - {"cpu"}:
+        target = targets.target(name)
+        assert target.row in rows and target.device.bandwidth and target.device.memory, name
+        if target.memory:
+            assert target.memory == pytest.approx(target.device.memory.value, rel=0.1), name
+
+
+def test_gpus_are_described_as_their_drivers_describe_them():
+    description = targets.target("gpu-t4").description
+    for line in (
+        "core_count: 40",
+        "major: 7 minor: 5",
+        "clock_rate_ghz: 1.59",
+        'platform_name: "CUDA"',
+        '"Tesla T4"',
+    ):
+        assert line in description
+    # 3 multiprocessors of 128 lanes, two FLOP per clock: the peak of the device table
+    peak = targets.target("gpu-mx150").device.peaks["float32"].value
+    assert peak == pytest.approx(3 * 128 * 2 * 1.532e9, rel=1e-3)

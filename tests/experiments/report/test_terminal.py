@@ -1,0 +1,108 @@
+"""The tables on the terminal."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from experiments import report
+from experiments.records import Record
+from experiments.records.formatting import readable
+from experiments.records.metrics import METRICS
+from experiments.studies import kernels
+
+PROVENANCE = {
+    "accelerator": "NVIDIA H100 80GB HBM3",
+    "platform": "gpu",
+    "machine": "far",
+    "remarks": ["step times: wandering"],
+}
+
+
+def make_record(**changes) -> Record:
+    fields = {
+        "study": "train",
+        "case": "case",
+        "status": "ok",
+        "settings": {"model": "lenet5", "batch_size": 32},
+        "provenance": PROVENANCE,
+    }
+    return Record(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("step_time", 0.00123, "1.23 ms"),
+        ("step_time", 4.2e-7, "420 ns"),
+        ("training_time", 75.26, "75.26 s"),
+        ("flops_per_second", 9.23e10, "92.3 GFLOP/s"),
+        ("flops_per_second", 7.9e14, "790 TFLOP/s"),
+        ("images_per_second", 6123.4, "6,123 1/s"),
+        ("test_accuracy", 0.98611, "0.9861"),
+        ("parameters", 61706, "61,706"),
+        ("time_to_target", None, "–"),
+    ],
+)
+def test_readable(name, value, text):
+    assert readable(name, value) == text
+
+
+def test_the_terminal_table_shows_every_metric_with_its_meaning():
+    console = Console(record=True, width=240, file=io.StringIO())
+    report.print_record(console, make_record(metrics=dict.fromkeys(METRICS, 1.0)))
+    text = console.export_text()
+    assert all(name in text and metric.about in text for name, metric in METRICS.items())
+
+
+def test_the_terminal_marks_simulated_devices():
+    console = Console(record=True, width=140, file=io.StringIO())
+    report.print_record(console, make_record(provenance={"accelerator": "CPU", "simulated": True}))
+    assert "simulated devices: speeds not meaningful" in console.export_text()
+
+
+def kernel_record(name: str, metrics: dict, **changes) -> Record:
+    return make_record(study="kernels", settings={"kernel": name}, metrics=metrics, **changes)
+
+
+def test_a_study_is_one_table_with_each_remark_once_below():
+    console = Console(record=True, width=140, file=io.StringIO())
+    rows = [
+        kernel_record(
+            "triad",
+            {"call_time": 2e-3, "bytes_per_second": 9e9},
+            provenance=PROVENANCE | {"noise": "wandering"},
+        ),
+        kernel_record(
+            "matmul", {"call_time": 1e-3, "mfu": 0.5}, provenance=PROVENANCE | {"noise": "steady"}
+        ),
+        kernel_record("inverse", {}, status="failed", message="no\nsuch op"),
+    ]
+    report.print_table(
+        console, "kernels", ("call_time", "mfu", "bytes_per_second", "flops_per_joule"), rows
+    )
+    text = console.export_text()
+    assert re.search(r"triad +2 ms +9 GB/s", text) and re.search(r"matmul +1 ms +0.5000", text)
+    assert (
+        "inverse failed" in text and "failed: inverse: no\nsuch op" in text and "joule" not in text
+    )
+    assert text.count("note: step times: wandering") == 1
+    assert "note: noise in 1 of 3 cases, such as: wandering" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_number_is_truncated_at_any_width(width):
+    """The longest name and all columns of the study of kernels."""
+    console = Console(record=True, width=width, file=io.StringIO())
+    name = "convolution-resnet50_conv2_x-kernel_gradient-float32-native"
+    metrics = dict.fromkeys(kernels.COLUMNS, 0.123456)
+    report.print_table(console, "kernels", kernels.COLUMNS, [kernel_record(name, metrics)])
+    text = console.export_text()
+    assert "…" not in text and "123 ms" in text  # the first column always fits
+    _, _, hidden = text.partition("no room for ")
+    assert bool(hidden) == (width < 200)
+    assert all(
+        column.replace("_", " ") in hidden or column.split("_")[0] in text
+        for column in kernels.COLUMNS
+    )

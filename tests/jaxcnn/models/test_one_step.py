@@ -1,0 +1,80 @@
+"""One train step of every network on small images, on one device and on eight."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxcnn import parallel
+from tests.support.small_networks import EVERY_MODEL, SmallNetwork, small_network
+
+# The networks without dropout and batch norm, whose loss is the same in training and evaluation.
+DETERMINISTIC = (
+    "logistic",
+    "lenet5",
+    "lenet5_rbf",
+    "lenet_like",
+    "mnist_cnn",
+    "cifar_tutorial",
+)
+# Tolerance of bfloat16 as a share of the largest output: 8 bits of mantissa, rounded once per
+# layer, in up to 250 layers.
+BFLOAT16 = 0.05
+# Tolerance between the gradients of one and of eight devices, as a share of each layer's norm, where
+# it is not 1 %. Rounding errors grow with depth: by about 5 % per batch norm with the random weights
+# of the first step.
+ROUNDING = {
+    "darknet19": 0.05,
+    "yolov2": 0.1,
+    "resnet18": 0.05,
+    "resnet34": 0.05,
+    "resnet50": 0.1,
+    "resnet101": 0.2,
+    "resnet152": 0.2,
+    "resnet18_cifar": 0.05,
+    "resnet50_cifar": 0.1,
+    "inception_v4": 0.3,
+    "inception_resnet_v2": 0.3,
+}
+
+
+@EVERY_MODEL
+def test_one_step(name, devices):
+    """Four properties of a train step.
+
+    Every parameter has a gradient; eight devices compute what one computes; training and evaluation
+    mode differ where there is dropout or batch norm; bfloat16 agrees with float32.
+    """
+    network = small_network(name)
+    grads, metrics, model_state = network.train_step(parallel.strategy("jit", devices))
+    for path, leaf in jax.tree.leaves_with_path(grads):
+        assert np.isfinite(leaf).all() and np.any(leaf != 0), path
+    assert_same_on_eight_devices(network, devices, grads, metrics, model_state)
+    outputs, evaluation = network.evaluate("float32")
+    assert np.isfinite(outputs).all()
+    modes_differ = abs(metrics["loss"] - evaluation["loss"]) > 1e-4 * evaluation["loss"]
+    assert modes_differ == (name not in DETERMINISTIC)
+    half, _ = network.evaluate("bfloat16")
+    assert np.abs(half - outputs).max() <= BFLOAT16 * np.abs(outputs).max()
+
+
+def assert_same_on_eight_devices(network: SmallNetwork, devices, grads, metrics, model_state):
+    """Equal except for the order of sums, whose rounding every batch norm amplifies (`ROUNDING`).
+
+    Statistics of one device alone, or a lost share of the batch, change a gradient by half and more.
+    """
+    grads_of_8, metrics_of_8, model_state_of_8 = network.train_step(
+        parallel.strategy("data", devices)
+    )
+    tolerance = ROUNDING.get(network.name, 0.01)
+    assert metrics_of_8["loss"] == pytest.approx(metrics["loss"], rel=tolerance)
+    # A bias before batch norm has a true gradient of zero; what rounding leaves of it is compared
+    # with the largest gradient of all.
+    floor = 1e-6 * max(np.linalg.norm(leaf) for leaf in jax.tree.leaves(grads))
+    for expected, actual in ((grads, grads_of_8), (model_state, model_state_of_8)):
+        for (path, one), eight in zip(
+            jax.tree.leaves_with_path(expected), jax.tree.leaves(actual), strict=True
+        ):
+            if jnp.issubdtype(one.dtype, jnp.floating):
+                difference = np.linalg.norm(one - eight)
+                assert difference <= tolerance * np.linalg.norm(one) + floor, path

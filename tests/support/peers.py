@@ -1,0 +1,22 @@
+"""Tasks of the study of peers, for tests."""
+
+import jax
+
+from experiments.config import RunConfig
+from experiments.peers import task
+from experiments.peers.layers import Task
+from experiments.studies import peers
+from jaxcnn.backend import Backend
+
+
+def cpu_backend() -> Backend:
+    """The first CPU device."""
+    return Backend("cpu", tuple(jax.devices("cpu")[:1]))
+
+
+def make_task(model: str, side: int, **changes) -> Task:
+    """The task of a network on four images of a size, with SGD and other options as given."""
+    config = RunConfig(
+        study="peers", model=model, batch_size=4, image_size=side, optimizer="sgd", **changes
+    )
+    return task.make_task(peers.cases(config, cpu_backend())[0].config)

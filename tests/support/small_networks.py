@@ -1,0 +1,141 @@
+"""Every network on small images, with random weights: quick to compile and to run."""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxcnn import detection, models, parallel, training
+
+BATCH_SIZE = 8
+# The networks whose step takes more than a few seconds to compile; their tests are marked slow.
+LARGE = (
+    "resnet34",
+    "resnet50",
+    "resnet101",
+    "resnet152",
+    "resnet50_cifar",
+    "inception_v4",
+    "inception_resnet_v2",
+    "googlenet",
+    "vgg16",
+    "vgg19",
+    "darknet19",
+    "yolov2",
+)
+EVERY_MODEL = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name in models.MODELS
+    ],
+)
+# Sides of the images; the networks not listed take images of their published size.
+SIDES = {
+    "cats_vs_dogs": 72,
+    "darknet19": 64,
+    "alexnet": 67,
+    "vgg11": 32,
+    "vgg16": 32,
+    "vgg19": 32,
+    "googlenet": 48,
+    "googlenet_aux": 80,
+    "resnet18": 48,
+    "resnet34": 48,
+    "resnet50": 48,
+    "resnet101": 48,
+    "resnet152": 48,
+    "inception_v4": 112,
+    "inception_resnet_v2": 80,
+    "yolov2": 64,
+}
+UNOPTIMIZED = {"xla_backend_optimization_level": 0}  # compiles in a third of the time
+
+# Keeps the gradients as its state and updates nothing.
+RECORD_GRADIENTS = optax.GradientTransformation(
+    lambda params: jax.tree.map(jnp.zeros_like, params),
+    lambda grads, state, params=None: (jax.tree.map(jnp.zeros_like, grads), grads),
+)
+
+
+@dataclass(frozen=True)
+class SmallNetwork:
+    """A network on small images, with random weights from NumPy, biases and scales included."""
+
+    name: str
+    model: nnx.Module
+    batch: dict[str, np.ndarray]
+
+    def create(self, precision: str) -> tuple[training.TrainState, training.TrainStep]:
+        """The train state and a step that keeps its gradients as the optimizer state."""
+        options: dict[str, Any] = {}
+        if models.spec(self.name).detects:
+            options["objective"] = detection.region_objective
+        return training.create(self.model, RECORD_GRADIENTS, precision=precision, **options)
+
+    def train_step(self, strategy: parallel.Strategy):
+        """Gradients, mean metrics and next model state of one float32 train step."""
+        strategy.options = UNOPTIMIZED
+        state, step = self.create("float32")
+        state, metrics = strategy.compile(step)(
+            strategy.place(state), strategy.place_batch(self.batch)
+        )
+        state = strategy.fetch(state)
+        return state.opt_state, training.means(jax.device_get(metrics)), state.model_state
+
+    def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float]]:
+        """Outputs and mean metrics in evaluation mode."""
+        state, step = self.create(precision)
+
+        def run(state, batch):
+            return step.evaluation.outputs(state, batch["image"]), step.evaluation(state, batch)
+
+        outputs, metrics = jax.jit(run, compiler_options=UNOPTIMIZED)(state, self.batch)
+        return np.asarray(outputs), training.means(jax.device_get(metrics))
+
+
+@functools.lru_cache(maxsize=1)  # the large ones take gigabytes
+def small_network(name: str) -> SmallNetwork:
+    """The network called `name` with a batch of 8 random images, for at most ten classes."""
+    spec, rng = models.spec(name), np.random.default_rng(0)
+    side = SIDES.get(name, spec.input_shape[0])
+    shape = (side, side, spec.input_shape[2])
+    classes = min(spec.num_classes, 10)
+    model = nnx.eval_shape(lambda: models.build(name, num_classes=classes, input_shape=shape))
+    graphdef, state = nnx.split(model)
+    model = nnx.merge(graphdef, jax.tree.map_with_path(functools.partial(_draw, rng), state))
+    batch = {
+        "image": rng.random((BATCH_SIZE, *shape), np.float32),
+        "label": rng.integers(0, classes, BATCH_SIZE, np.int32),
+    }
+    if spec.detects:
+        boxes = rng.uniform(0.3, 0.6, (BATCH_SIZE, 2, 4)).astype(np.float32)
+        batch |= {"boxes": boxes, "label": rng.integers(0, classes, (BATCH_SIZE, 2), np.int32)}
+    return SmallNetwork(name, model, batch)
+
+
+def _draw(rng: np.random.Generator, path, leaf):
+    """Kernels as He et al. 2015 draw them, biases around 0, scales and variances around 1.
+
+    Keys and counters have their initial values.
+    """
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key(0)
+    if leaf.dtype != jnp.float32:
+        return jnp.zeros(leaf.shape, leaf.dtype)
+    normal = rng.standard_normal(leaf.shape, np.float32)
+    name = jax.tree_util.keystr(path)
+    if "blocks" in name and "scale" in name and ("conv2" in name or "conv3" in name):
+        # The residual branches add little: otherwise rounding errors double in every block.
+        return jnp.asarray(0.2 * np.exp(0.1 * normal))
+    if leaf.ndim > 1:
+        return jnp.asarray(normal * math.sqrt(2 / math.prod(leaf.shape[:-1])))
+    around_zero = "bias" in name or "mean" in name
+    return jnp.asarray(0.1 * normal if around_zero else np.exp(0.1 * normal))
