@@ -1,4 +1,7 @@
-"""The kernels of `jaxcnn.ops.native`, one library for each set of instructions. Without a compiler there are none, and the package works."""
+"""Compiles the kernels of `jaxcnn.ops.native`: one library per instruction set.
+
+Without a C++ compiler no library is built; the package installs and works without them.
+"""
 
 import hashlib
 import importlib.util
@@ -7,17 +10,16 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-FLAGS = {"any": []}
+FLAGS = {"any": []}  # by instruction set
 if platform.machine().lower() in ("x86_64", "amd64"):
     FLAGS |= {"avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
 
-jaxlib = importlib.util.find_spec("jaxlib")  # has the headers of XLA's foreign function interface
-sources = sorted(
-    path for path in Path("jaxcnn", "ops", "kernels").iterdir() if path.suffix in (".cc", ".h")
-)
-digest = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sources)
-).hexdigest()  # which `jaxcnn.ops.native` compares
+# jaxlib contains the headers of XLA's foreign function interface.
+jaxlib = importlib.util.find_spec("jaxlib")
+kernels = Path("jaxcnn", "ops", "kernels")
+sources = sorted(path for path in kernels.iterdir() if path.suffix in (".cc", ".h"))
+# `jaxcnn.ops.native.loader` compares the digest with that of the sources it finds.
+digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 setup(
     ext_modules=[

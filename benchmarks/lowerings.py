@@ -1,88 +1,121 @@
-"""What the CPU lowerings and the compiler option are worth, both sides in one run: ``python -m benchmarks.lowerings``.
+"""What the CPU lowerings and the compiler option are worth: ``python -m benchmarks.lowerings``.
 
-Question: how long does a train step of `mnist_cnn`, batch 128, take with JAX's own convolution gradients and pooling, and with
-ours; called once, and in the body of a loop; without and with the compiler option? The sides are timed in turn.
+Question: how long does a train step of `mnist_cnn`, batch 128, take with JAX's convolution
+gradients and pooling, and with those of `jaxcnn`; called once, and in the body of a loop; with and
+without the compiler option? All variants run in turn in one process.
 """
 
 import itertools
 import time
+from dataclasses import dataclass
 
 import jax
 import numpy as np
 import optax
-from jax import lax
+from jax import Array, lax
+from jax.stages import Compiled
 from rich.console import Console
 from rich.table import Table
 
 from jaxcnn import backend, models, training
-from jaxcnn.ops import pooling
+from jaxcnn.ops.pooling_lowerings import reduce_max
 from jaxcnn.parallel.options import OPTIONS
 
-BATCH, LOOP, ROUNDS = 128, 2, 5
+BATCH_SIZE = 128
+LOOP_STEPS = 2  # train steps per call of a looped program
+ROUNDS = 5
 
 
-def native_max_pool(images):
-    return pooling._max_native(images, window=(2, 2), strides=(2, 2), padding="VALID")
+@dataclass(frozen=True)
+class Variant:
+    """A way to run the train step.
+
+    Attributes:
+      lowering: ``jax`` or ``jaxcnn``.
+      in_loop: whether a call runs `LOOP_STEPS` steps in a loop, instead of one.
+      has_option: whether the program is compiled with the compiler option.
+    """
+
+    lowering: str
+    in_loop: bool
+    has_option: bool
+
+    @property
+    def steps_per_call(self) -> int:
+        return LOOP_STEPS if self.in_loop else 1
 
 
-def created(native: bool):
-    """A state and a step; the native one is traced with JAX's own operations in the place of ours."""
+VARIANTS = [
+    Variant(*values)
+    for values in itertools.product(("jax", "jaxcnn"), (False, True), (False, True))
+]
+
+
+def reduce_window_max_pool(images: Array) -> Array:
+    """Max pooling of 2 x 2 windows by XLA's ``reduce_window``."""
+    return reduce_max(images, window=(2, 2), strides=(2, 2), pads=((0, 0), (0, 0)))
+
+
+def create_training(lowering: str):
+    """A training state and its step; ``jax`` replaces the operations of `jaxcnn` by JAX's."""
     model = models.build("mnist_cnn")
-    if native:
-        model.conv1.conv_general_dilated = model.conv2.conv_general_dilated = (
-            lax.conv_general_dilated
-        )
-        model.pool1 = model.pool2 = native_max_pool
+    if lowering == "jax":
+        model.conv1.conv_general_dilated = lax.conv_general_dilated
+        model.conv2.conv_general_dilated = lax.conv_general_dilated
+        model.pool1 = model.pool2 = reduce_window_max_pool
     return training.create(model, optax.adam(1e-3))
 
 
-def compiled(native: bool, looped: bool, option: bool, batch):
-    """The program, its first state, and the steps that a call takes."""
-    state, step = created(native)
+def compile_variant(variant: Variant, batch: dict[str, Array]) -> tuple[Compiled, object]:
+    """The compiled program of a state and a batch, and its first state."""
+    state, step = create_training(variant.lowering)
 
-    def loop(state, batch):
-        return lax.fori_loop(0, LOOP, lambda i, state: step(state, batch)[0], state)
+    def run(state, batch):
+        if not variant.in_loop:
+            return step(state, batch)[0]
+        return lax.fori_loop(0, LOOP_STEPS, lambda i, state: step(state, batch)[0], state)
 
-    options = OPTIONS["cpu"] if option else None
-    function = jax.jit(
-        loop if looped else lambda state, batch: step(state, batch)[0], donate_argnums=0
-    )
-    return (
-        function.lower(state, batch).compile(compiler_options=options),
-        state,
-        LOOP if looped else 1,
-    )
+    lowered = jax.jit(run, donate_argnums=0).lower(state, batch)
+    options = OPTIONS["cpu"] if variant.has_option else None
+    return lowered.compile(compiler_options=options), state
+
+
+def random_batch() -> dict[str, Array]:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (BATCH_SIZE, 28, 28, 1), np.uint8)
+    return jax.device_put({"image": images, "label": rng.integers(0, 10, BATCH_SIZE, np.int32)})
+
+
+def measure() -> dict[Variant, np.ndarray]:
+    """Milliseconds per step of each variant, one per round; a first round is not counted."""
+    batch = random_batch()
+    programs, states = {}, {}
+    for variant in VARIANTS:
+        programs[variant], states[variant] = compile_variant(variant, batch)
+    times = {variant: [] for variant in VARIANTS}
+    for round_number, variant in itertools.product(range(ROUNDS + 1), VARIANTS):
+        start = time.perf_counter()
+        states[variant] = jax.block_until_ready(programs[variant](states[variant], batch))
+        if round_number > 0:
+            seconds = time.perf_counter() - start
+            times[variant].append(1e3 * seconds / variant.steps_per_call)
+    return {variant: np.array(milliseconds) for variant, milliseconds in times.items()}
 
 
 def main() -> None:
-    """Prints milliseconds a step, medians over rounds."""
+    """Prints milliseconds per step, medians over the rounds."""
     backend.select("cpu")
-    rng = np.random.default_rng(0)
-    batch = jax.device_put(
-        {
-            "image": rng.integers(0, 256, (BATCH, 28, 28, 1), np.uint8),
-            "label": rng.integers(0, 10, BATCH, np.int32),
-        }
-    )
-    cases = list(itertools.product((True, False), (False, True), (False, True)))
-    programs = {case: compiled(*case, batch) for case in cases}
-    states = {case: state for case, (_, state, _) in programs.items()}
-    times: dict[tuple, list[float]] = {case: [] for case in cases}
-    for round_, case in itertools.product(range(ROUNDS + 1), cases):
-        program, _, steps = programs[case]
-        start = time.perf_counter()
-        states[case] = jax.block_until_ready(program(states[case], batch))
-        if round_:
-            times[case].append((time.perf_counter() - start) / steps)
+    times = measure()
     table = Table("called", "compiler option", "JAX's own, ms", "ours, ms", "ratio")
-    for looped, option in itertools.product((False, True), (False, True)):
-        theirs, ours = (np.array(times[native, looped, option]) * 1e3 for native in (True, False))
-        names = ("in a loop" if looped else "once", "on" if option else "off")
+    for in_loop, has_option in itertools.product((False, True), (False, True)):
+        reference = times[Variant("jax", in_loop, has_option)]
+        ours = times[Variant("jaxcnn", in_loop, has_option)]
         table.add_row(
-            *names,
-            f"{np.median(theirs):.1f}",
+            "in a loop" if in_loop else "once",
+            "on" if has_option else "off",
+            f"{np.median(reference):.1f}",
             f"{np.median(ours):.1f}",
-            f"{np.median(ours / theirs):.3f}",
+            f"{np.median(ours / reference):.3f}",
         )
     Console().print(table)
 

@@ -65,7 +65,7 @@ def parse_options(options: type[Options], program: str, arguments: list[str] | N
     Raises:
       InputError: tyro's message, which is a box of several lines, in one line.
     """
-    config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[options]]
+    config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[options]]  # type: ignore[valid-type]  # no static type
     named = Annotated[config, tyro.conf.arg(name="")]
     message = io.StringIO()
     try:

@@ -9,7 +9,7 @@ from experiments.cli import OK, parse_options, run_command
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
 
     from experiments.measure.layers import LayerRow
 
@@ -64,7 +64,7 @@ def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") ->
 
     table = Table(title=title, title_justify="left")
     for heading in ("", "layer", "kind", "output", "parameters", "MFLOP"):
-        justify = "left" if heading in ("layer", "kind") else "right"
+        justify: JustifyMethod = "left" if heading in ("layer", "kind") else "right"
         table.add_column(heading, justify=justify, no_wrap=True)
     for number, row in enumerate(rows):
         parameters = row.trainable + row.non_trainable

@@ -143,9 +143,9 @@ def differences(pair: Pair) -> dict[str, tuple[Any, Any]]:
         for name in {**old, **new}
         if old.get(name) != new.get(name)
     }
-    digits = tuple(runs[-1].case.rpartition("-")[2] for runs in (pair.before, pair.after))
+    digits = [runs[-1].case.rpartition("-")[2] for runs in (pair.before, pair.after)]
     if digits[0] != digits[1] and not changed.keys() & _IN_CASE_NAME:
-        changed["data"] = digits
+        changed["data"] = (digits[0], digits[1])
     return changed
 
 

@@ -57,12 +57,14 @@ def _read_sources(file: TomlFile) -> Sources:
 def _read_device(file: TomlFile, block: int, row: dict[str, Any], sources: Sources) -> Device:
     file.require_known("key", row, _KEYS, block)
     _check_texts(file, block, row)
-    tables = {
+    tables: dict[str, Any] = {
         key: _read_cells(file, block, key, row.get(key, {}), sources)
         for key in ("peaks", "published")
     }
     file.require_known("dtype", tables["peaks"], DTYPES, block, "peaks")
-    cells = {key: _read_cell(file, block, key, row[key], sources) for key in _CELLS if key in row}
+    cells: dict[str, Any] = {
+        key: _read_cell(file, block, key, row[key], sources) for key in _CELLS if key in row
+    }
     return Device(
         name=row["name"],
         platform=row["platform"],

@@ -5,6 +5,7 @@ Combines the metrics of a case with the device table, prices, and the peak measu
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -36,7 +37,7 @@ def check(config: RunConfig, backend: Backend) -> None:
 
 def compute(
     case: Case, result: CaseResult, backend: Backend
-) -> tuple[dict[str, float], dict[str, str]]:
+) -> tuple[dict[str, float], dict[str, Any]]:
     """Computes the figures of merit of a measured case.
 
     Simulated devices share one processor, so there are none for them.
@@ -56,7 +57,7 @@ def compute(
     if backend.simulated or not seconds or f"bytes_per_{work}" not in metrics:
         return {}, {}
     devices = origin.get("strategy_devices", 1)
-    default = jax.config.jax_default_matmul_precision or "default"
+    default = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]  # set when JAX starts
     precision = origin.get("precision", default)
     dtype = origin.get("dtype", case.config.precision)
     measured_peak = peak.measure_peak(backend.devices[0], dtype, precision)
@@ -89,11 +90,14 @@ def reprice(record: Record, config: RunConfig, backend: Backend) -> Record:
     price, source = _price(config, device, _names(backend))
     if price is None or "roofline_time" not in record.metrics:
         return record
+    rates: dict[str, Any] = {
+        name: record.metrics[name] for name in _RATES if name in record.metrics
+    }
     figures = figures_of_merit(
         device=device,
         devices=record.provenance.get("strategy_devices", 1),
         price_per_hour=price,
-        **{name: record.metrics[name] for name in _RATES if name in record.metrics},
+        **rates,
     )
     money = {name: figures[name] for name in _MONEY if name in figures}
     return dataclasses.replace(

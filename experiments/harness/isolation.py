@@ -153,7 +153,7 @@ def _measure(studies: Mapping[str, Study], request: dict[str, Any]) -> CaseResul
     case = _case_from_json(request["case"])
     devices = backend.select(case.config.device)
     context = Context(devices, epath.Path(request["scratch"]), Console(file=sys.stderr))
-    limited = contextlib.nullcontext()
+    limited: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if devices.platform == "cpu":  # an accelerator's driver reserves more than it uses
         _check_memory_limit(case.config.memory_limit)
         limited = limited_memory(case.config.memory_limit)
@@ -162,7 +162,9 @@ def _measure(studies: Mapping[str, Study], request: dict[str, Any]) -> CaseResul
 
 
 def _case_from_json(saved: dict[str, Any]) -> Case:
-    options = {name: tuple(v) if isinstance(v, list) else v for name, v in saved["config"].items()}
+    options: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in saved["config"].items()
+    }
     return Case(RunConfig(**options), saved["settings"], tuple(saved["parts"]), saved["data"])
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import filelock
 import jax
@@ -56,7 +57,8 @@ def run_study(
       InputError: a case is impossible as configured.
       Interrupted: the user interrupted a case; its checkpoint was kept.
     """
-    pending, done, measured = list(cases), [], []
+    pending, done = list(cases), []
+    measured: list[Record] = []
     several = len(cases) > 1 or study.next_cases is not None
     with StudyProgress(console, name, shown=several) as bar:
         while pending:
@@ -179,7 +181,7 @@ def case_name(case: Case, backend: Backend) -> str:
     accelerator, number of devices and cores, version of JAX. The machine is not part of it: a
     preempted run resumes on another one.
     """
-    facts = {
+    facts: dict[str, Any] = {
         "settings": case.settings,
         "data": case.data,
         "accelerator": provenance.accelerator(backend),

@@ -67,9 +67,10 @@ def layer_rows(
       input_shape: height, width, channels.
       trainable: names of the trained layers, as for `jaxcnn.training.create`; empty for all.
     """
-    graphdef, params, rest = nnx.split(
+    graphdef, *states = nnx.split(
         model, nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable), ...
     )
+    params, rest = states
     rows: list[LayerRow] = []
 
     def forward(params: Any, rest: Any, image: jax.Array) -> Any:
@@ -164,6 +165,7 @@ def _with_recorders(
     for path, module in list(nnx.iter_modules(model)):
         if isinstance(module, LAYERS):
             continue
+        members: list[tuple[Any, Any]]
         if isinstance(module, nnx.List):
             members, put = list(enumerate(module)), module.__setitem__
         else:

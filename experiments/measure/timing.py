@@ -16,20 +16,7 @@ import jax
 import jax.monitoring
 
 from experiments.measure.machine_load import load_between, take_snapshot
-from experiments.measure.noise import Comparison, Noise, compare, median_interval, noise
-
-__all__ = [
-    "Comparison",
-    "Compiled",
-    "Noise",
-    "Timing",
-    "compare",
-    "compile_program",
-    "median_interval",
-    "noise",
-    "time_call",
-    "time_interleaved",
-]
+from experiments.measure.noise import Noise, median_interval, noise
 
 SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
 MAX_CALLS = 1000  # in a sample
@@ -98,7 +85,7 @@ class Compiled:
 def compile_program(
     function: Callable,
     *args: Any,
-    compiler_options: dict[str, str] | None = None,
+    compiler_options: dict[str, Any] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Compiled:
     """Compiles a function ahead of time.
@@ -174,7 +161,8 @@ def time_call(
             f"got {budget=}, {min_samples=}, {max_samples=}"
         )
     warm = _warm_up(call, budget / 2, clock)
-    before, start, samples = take_snapshot(), clock(), []
+    samples: list[float] = []
+    before, start = take_snapshot(), clock()
     while len(samples) < min_samples or (len(samples) < max_samples and clock() - start < budget):
         samples.append(_sample(call, warm.calls, clock))
     return warm.timing(samples, *load_between(before, take_snapshot()))

@@ -61,7 +61,8 @@ class Sampler:
         self._interval = self._pause = interval
         self._clock, self._cpu_clock = clock, cpu_clock
         self._start = clock()
-        self._last, self._end = 0.0, None  # seconds after the start
+        self._last = 0.0  # seconds after the start
+        self._end: float | None = None  # likewise
         self._cpu_seconds = 0.0
         self._samples: dict[tuple[Quantity, str], list[tuple[float, float]]] = {}
         self._phases: list[tuple[str, float]] = []
@@ -108,7 +109,7 @@ class Sampler:
     def mean(self, name: str, phase: str | None = None) -> float | None:
         """Mean of a series over a phase, or over all of the time; None if it has no samples."""
         samples = self._find(name)
-        return samples and series.mean(samples, self._spans(phase))
+        return series.mean(samples, self._spans(phase)) if samples else None
 
     def energy(self, name: str, phase: str | None = None) -> float | None:
         """Joules by an energy counter over a phase, or over all of the time.
@@ -117,7 +118,7 @@ class Sampler:
           None if the counter did not cover the whole phase.
         """
         samples = self._find(name)
-        return samples and series.growth(samples, self._spans(phase))
+        return series.growth(samples, self._spans(phase)) if samples else None
 
     def power(self, phase: str | None = None) -> Power | None:
         """Mean power of all devices over a phase, or over all of the time.

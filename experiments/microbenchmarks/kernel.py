@@ -104,6 +104,7 @@ def _normal(
 
 def _draw(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
     count = min(size, _DRAWN)
+    numbers: np.ndarray
     if dtype == "int8":
         numbers = rng.integers(-127, 128, count)
     else:

@@ -7,6 +7,9 @@ counted as in STREAM: what is read, once, and what is written, once.
 Source: McCalpin 1995, *Memory Bandwidth and Machine Balance in Current High Performance Computers*.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array
 
@@ -48,7 +51,7 @@ def triad(a: Array, b: Array, c: Array) -> Array:
 
 
 # Each loop and the number of its arrays.
-LOOPS = {
+LOOPS: dict[str, tuple[Callable[..., Any], int]] = {
     "copy": (copy, 2),
     "scale": (scale, 2),
     "add": (add, 3),

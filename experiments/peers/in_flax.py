@@ -1,7 +1,8 @@
 """The peer in plain Flax: the network as a newcomer writes it, with `nnx.jit` and Flax's layers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jax import Array, lax
 from experiments.peers import layers
 from experiments.peers.layers import Layer, Task
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nnx.relu,
     "tanh": nnx.tanh,
     "leaky_relu": partial(nnx.leaky_relu, negative_slope=0.1),
@@ -75,10 +76,9 @@ def _make_step(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array]
             loss = optax.sigmoid_binary_cross_entropy(logits[:, 0], labels).mean()
         else:
             loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+        modules: Iterable[tuple[Any, Any]] = nnx.iter_modules(model)
         kernels = [
-            layer.kernel[...]
-            for _, layer in nnx.iter_modules(model)
-            if getattr(layer, "has_weight_decay", False)
+            layer.kernel[...] for _, layer in modules if getattr(layer, "has_weight_decay", False)
         ]
         return loss + task.weight_decay / 2 * sum(jnp.sum(kernel**2) for kernel in kernels), loss
 
@@ -133,6 +133,7 @@ def _build_with_weights(
     layer: layers.Conv | layers.Dense | layers.Norm, task: Task, rngs: nnx.Rngs
 ) -> nnx.Module:
     weights = task.layer_weights(layer.name)
+    module: Any
     if isinstance(layer, layers.Norm):
         module = nnx.BatchNorm(
             len(weights["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs

@@ -115,8 +115,9 @@ def _apply(layer: Layer, task: Task, x: Any) -> Any:
         case layers.GlobalAverage():
             return keras.layers.GlobalAveragePooling2D()(x)
         case layers.Residual(body, shortcut):
-            branches = [_apply_chain(branch, task, x) for branch in (body, shortcut)]
-            return keras.layers.Add()(branches)
+            return keras.layers.Add()(
+                [_apply_chain(branch, task, x) for branch in (body, shortcut)]
+            )
 
 
 def _activation(layer: layers.Activation) -> "keras.Layer":
@@ -156,7 +157,7 @@ def _apply_with_weights(layer: layers.Conv | layers.Dense | layers.Norm, task: T
     regularizer = None if decay is None else keras.regularizers.L2(decay)
     if isinstance(layer, layers.Norm):
         module = keras.layers.BatchNormalization(momentum=layer.momentum, epsilon=layer.epsilon)
-        order = ("scale", "bias", "mean", "var")
+        order: tuple[str, ...] = ("scale", "bias", "mean", "var")
     elif isinstance(layer, layers.Dense):
         module = keras.layers.Dense(weights["kernel"].shape[1], kernel_regularizer=regularizer)
         order = ("kernel", "bias")

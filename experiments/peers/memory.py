@@ -13,7 +13,7 @@ PROCESS = Path("/proc/self")
 
 
 def peak_memory_of(work: Callable[[], None]) -> int | None:
-    """Runs some work and returns the peak of resident bytes meanwhile, libraries included.
+    """Runs some work and returns its peak of resident bytes, libraries included.
 
     Freed memory is returned to the system first, so that earlier compilation does not count.
 

@@ -136,7 +136,8 @@ def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
-    cpu, records = backend.select("cpu"), []
+    cpu = backend.select("cpu")
+    records: list[Record] = []
     with StudyProgress(console, "preflight") as bar:
         for number, case in enumerate(cases):
             bar.begin("-".join(case.parts), len(cases) - number, records)

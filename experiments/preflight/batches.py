@@ -84,6 +84,13 @@ def search(compile_batch: Callable[[int], CompileResult], first: int, unit: int)
       compile_batch: compiles the program for a batch size.
       first: the batch to start from, a multiple of `unit`.
       unit: the number of devices that share a batch; every batch tried is a multiple of it.
+
+    >>> from experiments.measure.memory import MemoryPlan
+    >>> def compile_batch(batch):  # 1 MB per image, 1 GB available
+    ...     plan = MemoryPlan(0, 0, temporaries=batch * 10**6, aliased=0, code=0)
+    ...     return CompileResult("compiled", memory=plan, available=1e9)
+    >>> search(compile_batch, first=64, unit=1).tries
+    (64, 128, 984, 1008)
     """
     results: dict[int, CompileResult] = {}
     batch: int | None = first
@@ -154,7 +161,7 @@ def _estimate(results: Mapping[int, CompileResult]) -> int | None:
 
 
 def _round_down(batch: int, unit: int) -> int:
-    """`batch` or slightly less: a multiple of `unit`, by a factor of at most seven binary digits.
+    """Rounds down to a multiple of `unit` whose factor has seven significant binary digits.
 
     >>> _round_down(760_583, 1), _round_down(1003, 4), _round_down(20, 4)
     (753664, 1000, 20)

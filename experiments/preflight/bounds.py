@@ -71,17 +71,21 @@ def bound(
     if roofline is None:
         return Bound(work, remarks=(_why_no_bound(spec, target),))
     seconds = roofline.bound(result.flops, result.bytes)
-    speed = {
-        "step_time_bound": seconds,
-        "images_per_second_bound": spec.batch_size / seconds,
-        "mfu_ceiling": result.flops / seconds / roofline.peak,
-        "peak_published": roofline.peak,
-        "bandwidth_published": roofline.bandwidth,
-    }
+    speed = _speed(seconds, result.flops, spec.batch_size, roofline)
     cost = _cost(seconds / spec.batch_size, price and price * target.chips, images)
     scaling, remarks = _scaling(result, target, seconds)
     limit = roofline.limit(result.flops, result.bytes)
     return Bound(work | speed | cost | scaling, limit, remarks)
+
+
+def _speed(seconds: float, flops: int, batch_size: int, roofline: Roofline) -> dict[str, float]:
+    return {
+        "step_time_bound": seconds,
+        "images_per_second_bound": batch_size / seconds,
+        "mfu_ceiling": flops / seconds / roofline.peak,
+        "peak_published": roofline.peak,
+        "bandwidth_published": roofline.bandwidth,
+    }
 
 
 def _roofline(spec: ProgramSpec, target: Target) -> Roofline | None:

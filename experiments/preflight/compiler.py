@@ -6,6 +6,8 @@ import multiprocessing
 import tempfile
 import uuid
 from dataclasses import asdict
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import platformdirs
@@ -48,7 +50,8 @@ class Compiler:
         self.target, self.compilations = target, 0
         self._time_limit, self._folder, self._fresh = time_limit, folder or cache_folder(), fresh
         self._source_digest = _source_digest()
-        self._process = self._connection = None
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
         self._log = tempfile.NamedTemporaryFile(prefix="jaxcnn-")  # noqa: SIM115, see __exit__
 
     def __enter__(self) -> "Compiler":

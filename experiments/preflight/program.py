@@ -1,6 +1,5 @@
 """The train step of a network by its published recipe, in shapes only, as compilers take it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +129,7 @@ def _batch_shapes(
 
 def compile_arguments(
     program: Program, strategy: parallel.Strategy
-) -> tuple[Callable, Shapes, Shapes]:
+) -> tuple[jax.stages.Wrapped, Shapes, Shapes]:
     """The jitted step of a strategy, and its arguments as shapes with shardings.
 
     The strategy's devices need not be attached.

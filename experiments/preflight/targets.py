@@ -183,9 +183,10 @@ def _interconnect(row: Row) -> Cell | None:
 
 def _gpu_description(row: Row) -> str:
     """What XLA needs to know of a GPU, as the text form of its ``GpuTargetConfigProto``."""
-    common = next(each for each in _rows("capability") if each["name"] == row["capability"])
+    capabilities = {entry["name"]: entry for entry in _rows("capability")}
+    common = capabilities[row["capability"]]
     major, minor = row["capability"].split(".")
-    device = next(each for each in table() if each.name == row["device"])
+    device = next(device for device in table() if device.name == row["device"])
     fields = {
         "threads_per_block_limit": 1024,
         "threads_per_warp": 32,

@@ -70,7 +70,7 @@ def print_cases(console: Console, records: Sequence[Record]) -> None:
     _print_plain(console, f"{fitting} of {len(records)} programs compile and fit")
     lines = dict.fromkeys(line for record in records for line in remarks(record))
     for line in lines:
-        if not line.startswith(("measured", "calibrated")):  # these are of one case each
+        if not line.startswith(("measured", "calibrated")):  # they concern single cases
             _print_plain(console, f"note: {line}")
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import time
 from multiprocessing.connection import Connection
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,8 @@ def serve(connection: Connection, log: str, devices: int) -> None:
 
 def execute(request: CompileRequest) -> CompileResult | InputError:
     """Compiles or lowers one program; every failure of the compiler becomes a result."""
-    start, counts = time.perf_counter(), {}
+    start = time.perf_counter()
+    counts: dict[str, Any] = {}
     try:
         program = build_program(request.spec)
         if request.counts:

@@ -72,7 +72,8 @@ def load_required(places: Sequence[str]) -> tuple[list[Record], list[str]]:
     Raises:
       InputError: a place that does not exist or has no record.
     """
-    records, problems = [], []
+    records: list[Record] = []
+    problems: list[str] = []
     for place in places:
         path = epath.Path(place).expanduser()
         if not path.exists():

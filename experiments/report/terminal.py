@@ -157,7 +157,7 @@ def _duration(expected: Sequence[float | None]) -> str:
 
 
 def print_rows(
-    console: Console, title: str, headings: tuple[str, ...], rows: list[tuple[str, ...]]
+    console: Console, title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]
 ) -> None:
     """Prints a plain table with a title."""
     table = Table(*headings, title=title, title_justify="left")

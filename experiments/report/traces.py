@@ -36,6 +36,7 @@ def scatter(
       options: more options of a Plotly scatter trace.
     """
     step = max(1, len(x) // MAX_POINTS)
+    text: str | list[str]
     if isinstance(hover, str):
         text = escape_tags(hover)
     else:

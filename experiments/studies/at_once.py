@@ -6,24 +6,25 @@ lecture "GPUs for Neural Networks": split the model, split the data, or split th
 """
 
 import numpy as np
+
+from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.flops import model_flops
+from experiments.measure.memory import memory_plan
+from experiments.measure.noise import compare
+from experiments.measure.timing import time_interleaved
+from experiments.studies import train
+from experiments.studies.strategies import NO_SPEEDS
+from experiments.workloads import equivalence
 from experiments.workloads.ensemble_programs import (
     EnsemblePrograms,
     compare_programs,
     compile_programs,
     evaluate_members,
 )
-from experiments.workloads.training_metrics import abstract_batch
-
-from experiments.config import RunConfig
-from experiments.harness.study import Case, CaseResult, Context
-from experiments.measure.flops import model_flops
-from experiments.measure.memory import memory_plan
-from experiments.measure.timing import compare, time_interleaved
-from experiments.studies import train
-from experiments.studies.strategies import NO_SPEEDS
-from experiments.workloads import equivalence
 from experiments.workloads.ensembles import Member, all_images, build_members
 from experiments.workloads.setup import TrainingSetup, build_setup
+from experiments.workloads.training_metrics import abstract_batch
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -98,7 +99,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     losses = np.asarray(step_metrics["loss"] / step_metrics["count"])[:, -1].tolist()
     accuracies, ensemble = evaluate_members(programs, setup, state, members, images["label"])
     metrics |= _quality(kind, members, accuracies, ensemble) | _resources(programs, setup, count)
-    samples, remarks = {}, equivalence.remarks(metrics)
+    samples: dict[str, list[float]] = {}
+    remarks = equivalence.remarks(metrics)
     if context.backend.simulated:
         remarks.append(NO_SPEEDS)
     else:

@@ -137,7 +137,7 @@ def next_batch(statuses: Mapping[int, str], first: int, preset: Preset) -> int |
         return 2 * largest if largest < first * 2**preset.doublings else None
     middle = (largest + too_large) // 2 // first * first
     is_coarse = too_large - largest > preset.resolution * largest
-    return middle if largest < middle and is_coarse else None
+    return int(middle) if largest < middle and is_coarse else None
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -183,7 +183,12 @@ def _memory(
     system_limit, used = memory_limit_and_use(device, plan.arguments if plan else 0)
     limits = [limit for limit in (system_limit, requested_limit) if limit is not None]
     limit = min(limits, default=None)
-    metrics = {"memory_planned": plan and plan.total, "memory_limit": limit, "memory_held": used}
+    planned = plan.total if plan else None
+    metrics: dict[str, float] = {
+        "memory_planned": planned,
+        "memory_limit": limit,
+        "memory_held": used,
+    }
     known = {name: value for name, value in metrics.items() if value is not None}
     return known, limit == system_limit
 

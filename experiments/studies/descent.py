@@ -72,7 +72,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     x, y = load_examples()
     rows = batch_rows(len(x), config.batch_size, config.epochs, config.seed)
     operands = jax.device_put(
-        (x, y, rows, np.float32(START), np.float32(config.learning_rate)), device
+        (x, y, rows, np.array(START, np.float32), np.float32(config.learning_rate)), device
     )
     program = compile_program(descend, *operands)
     timing = time_call(program.call, budget=BUDGET)
@@ -115,7 +115,8 @@ def load_examples() -> tuple[np.ndarray, np.ndarray]:
 
     dataset = load_breast_cancer()
     radius = dataset.data[:, 0]
-    return np.float32((radius - radius.mean()) / radius.std()), np.float32(dataset.target == 0)
+    x, y = (radius - radius.mean()) / radius.std(), dataset.target == 0
+    return x.astype(np.float32), y.astype(np.float32)
 
 
 def batch_rows(examples: int, batch_size: int, epochs: int, seed: int) -> np.ndarray:

@@ -202,7 +202,7 @@ def _scores(
     }
 
 
-def _best_overlap(box: np.ndarray, detected: np.ndarray) -> float:
+def _best_overlap(box: np.ndarray, detected: np.ndarray | jax.Array) -> float:
     """The largest IoU of a true box with the detected ones of its class; 0 if there are none."""
     return float(np.max(detection.iou(box[None], detected), initial=0.0)) if len(detected) else 0.0
 

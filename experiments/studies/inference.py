@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype, load_predictor
 
 from experiments.analysis.latency import percentiles
 from experiments.config import RunConfig
@@ -20,6 +19,7 @@ from experiments.measure.memory import memory_plan
 from experiments.measure.noise import noise
 from experiments.measure.timing import Compiled, Timing, time_call
 from experiments.studies import train
+from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype, load_predictor
 from experiments.workloads.trained_model import load_or_train, read_rows, single_device
 from jaxcnn import models
 from jaxcnn.backend import Backend
@@ -58,7 +58,8 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     training_config = config.replace(batch_size=None, strategy="jit", precision="float32")
     training_config = training_config.with_defaults({"epochs": EPOCHS[config.preset]})
     (training,) = train.cases(training_config, single_device(backend))
-    case_config, settings = training.config, {"model": config.model, "dataset": config.dataset}
+    case_config = training.config
+    settings: dict[str, Any] = {"model": config.model, "dataset": config.dataset}
     if config.init_from:
         case_config = case_config.replace(image_size=config.image_size)
         settings["init_from"] = config.init_from

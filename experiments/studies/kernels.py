@@ -11,14 +11,8 @@ from experiments import microbenchmarks
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import compulsory_bytes, model_flops
-from experiments.measure.timing import (
-    Comparison,
-    Timing,
-    compare,
-    compile_program,
-    time_call,
-    time_interleaved,
-)
+from experiments.measure.noise import Comparison, compare
+from experiments.measure.timing import Timing, compile_program, time_call, time_interleaved
 from experiments.microbenchmarks import Kernel, copies
 from experiments.microbenchmarks.kernel import PRECISIONS
 from experiments.microbenchmarks.peak import compile_in_place
@@ -168,9 +162,11 @@ def _find_break_even(
         )
         samples[f"host_time_{size}"] = list(host.samples)
         samples[f"device_time_{size}"] = list(on_device.samples)
-    size = break_even([row["size"] for row in rows], [bool(row["device_wins"]) for row in rows])
-    provenance = {"break_even": rows, "remarks": [_break_even_remark(size, rows[-1]["size"])]}
-    metrics = {} if size is None else {"break_even_size": size}
+    first_size = break_even(
+        [row["size"] for row in rows], [bool(row["device_wins"]) for row in rows]
+    )
+    provenance = {"break_even": rows, "remarks": [_break_even_remark(first_size, rows[-1]["size"])]}
+    metrics = {} if first_size is None else {"break_even_size": first_size}
     return CaseResult(metrics, samples, provenance=provenance)
 
 

@@ -99,7 +99,7 @@ class PerturbedStep:
 
     def __call__(
         self, state: TwinState, batch: Batch, sharding: training.BatchSharding = UNSHARDED
-    ) -> tuple[TwinState, Metrics]:
+    ) -> tuple[training.TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), state.number), state.step)
         perturbed = _perturb(state.params, key, self.size)
         next_state, metrics = self.step(state.replace(params=perturbed), batch, sharding)
@@ -116,8 +116,8 @@ def _perturb(params: Any, key: jax.Array, size: float) -> Any:
         jax.random.rademacher(key, leaf.shape, leaf.dtype)
         for key, leaf in zip(jax.random.split(key, len(leaves)), leaves, strict=True)
     ]
-    return structure.unflatten(
-        [leaf * (1 + size * sign) for leaf, sign in zip(leaves, signs, strict=True)]
+    return jax.tree.unflatten(
+        structure, [leaf * (1 + size * sign) for leaf, sign in zip(leaves, signs, strict=True)]
     )
 
 
@@ -163,7 +163,8 @@ def _run_twins(setup: TrainingSetup, size: float) -> Iterator[loss_curve.LossCur
 
     They share a pipeline, except a streamed one: a stream of batches can be used only once.
     """
-    perturbed = dataclasses.replace(setup, step=PerturbedStep(setup.step, size))
+    step: Any = PerturbedStep(setup.step, size)  # it has all of `TrainStep` that a pipeline uses
+    perturbed = dataclasses.replace(setup, step=step)
     fields = {
         field.name: getattr(setup.state, field.name) for field in dataclasses.fields(setup.state)
     }

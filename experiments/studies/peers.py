@@ -81,7 +81,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         )
     if config.precision != "float32":
         raise InputError(f"study 'peers' compares in float32, got --precision={config.precision}")
-    rows = CASES if config.preset == "full" else QUICK_CASES
+    rows: Sequence[tuple[str, int, int | None]] = CASES if config.preset == "full" else QUICK_CASES
     if config.model != RunConfig.model:
         network_layers(config.model)
         rows = [row for row in CASES if row[0] == config.model]

@@ -9,7 +9,8 @@ import dataclasses
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.measure.timing import compare, time_interleaved
+from experiments.measure.noise import compare
+from experiments.measure.timing import time_interleaved
 from experiments.studies.strategies import fill_defaults, first_devices, measure_step, settings
 from experiments.workloads import synthetic_step
 from jaxcnn import parallel
@@ -98,7 +99,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     remarks = list(result.provenance["remarks"])
     if len(context.backend.devices) == 1:
         remarks.append(ONE_DEVICE)
-    share, samples = {}, {}
+    share: dict[str, float] = {}
+    samples: dict[str, list[float]] = {}
     if count > 1 and not simulated:
         share, samples, remark = _communication(case.config, backend)
         remarks.append(remark)

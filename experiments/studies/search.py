@@ -171,7 +171,7 @@ def _fit_scikit_learn(case: Case, context: Context, x: np.ndarray, y: np.ndarray
         estimator.fit(x, y)
     seconds = time.perf_counter() - start
     cpu = {"platform": "cpu", "device_kind": "cpu", "accelerator": cpu_name(), "device_count": 1}
-    remarks = ()
+    remarks: tuple[str, ...] = ()
     if any(warning.category.__name__ == "ConvergenceWarning" for warning in caught):
         iterations = case.settings["parameters"].get("max_iter")
         remarks = (

@@ -101,7 +101,9 @@ def measure_step(
         hold the whole batch.
     """
     step = synthetic_step.build(config, backend)
-    metrics = {"bytes_summed": bytes_all_reduced(step.program.executable.as_text())}
+    metrics: dict[str, float] = {
+        "bytes_summed": bytes_all_reduced(step.program.executable.as_text())
+    }
     samples, remarks = {}, []
     if compare:
         metrics |= equivalence.compare_with_one_device(step, config, backend)

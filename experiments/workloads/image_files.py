@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 import numpy as np
+from jax import Array
 from PIL import Image, ImageOps
 
 from jaxcnn.data.folder import read_rgb
@@ -69,7 +70,7 @@ def undo_letterbox(detections: Detections, size: Size, side: int) -> Detections:
     return dataclasses.replace(detections, boxes=(detections.boxes - shift) * scale)
 
 
-def pixel_corners(boxes: np.ndarray, size: Size) -> list[tuple[int, ...]]:
+def pixel_corners(boxes: np.ndarray | Array, size: Size) -> list[tuple[int, ...]]:
     """Converts boxes to ``(left, top, right, bottom)`` in pixels, clipped to the image.
 
     Args:

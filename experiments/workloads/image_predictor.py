@@ -64,6 +64,7 @@ class ImagePredictor:
 
         def predict(state: training.TrainState, images: Array) -> tuple[Detections | Array, Array]:
             outputs = step.evaluation.outputs(state, images)
+            result: Detections | Array
             if network.detects:
                 result = detection.detect(outputs, score_threshold=score_threshold)
             else:

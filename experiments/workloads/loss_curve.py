@@ -45,7 +45,9 @@ def record(
       NonFiniteLossError: the loss diverged; has the epochs before.
     """
     state = setup.strategy.place(state or setup.state)
-    losses, times, history = [], [], History()
+    losses: list[float] = []
+    times: list[float] = []
+    history = History()
     per_epoch = setup.fit_config.steps_per_epoch
     while len(losses) < setup.fit_config.epochs * per_epoch:
         count = min(STEPS_PER_DISPATCH, per_epoch - len(losses) % per_epoch)

@@ -96,4 +96,5 @@ def powered_distances(a: jax.Array, b: jax.Array, p: int) -> jax.Array:
 def _inverse_distances(distances: jax.Array) -> jax.Array:
     """Voting weights; if some neighbours are identical to the test row, only those vote."""
     same = distances == 0
-    return jnp.where(same.any(1, keepdims=True), same, 1 / jnp.where(same, 1, distances))
+    inverse = 1 / jnp.where(same, 1, distances)
+    return jnp.where(same.any(1, keepdims=True), same.astype(inverse.dtype), inverse)

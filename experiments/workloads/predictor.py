@@ -64,10 +64,11 @@ def load_predictor(precision: str, config: RunConfig, backend: Backend) -> Predi
     model.eval()
     if precision == "int8":
         model = quantize(model, preprocess(jnp.asarray(_calibration_images(trained)), None))
-    graph, params, rest = nnx.split(model, nnx.Param, ...)
-    params = jax.tree.map(lambda weights: weights.astype(dtype), nnx.to_pure_dict(params))
+    graph, *states = nnx.split(model, nnx.Param, ...)
+    params, rest = map(nnx.to_pure_dict, states)
+    params = jax.tree.map(lambda weights: weights.astype(dtype), params)
     device = backend.devices[0]
-    state = jax.device_put((params, nnx.to_pure_dict(rest)), device)
+    state = jax.device_put((params, rest), device)
 
     @jax.jit
     def predict(state, images):

@@ -58,4 +58,7 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "Preprocessing":
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()})
+        fields: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()
+        }
+        return cls(**fields)

@@ -98,7 +98,7 @@ def memory_metrics(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]
         memory_plan(pipeline.program.executable),
         observed_peak(setup.strategy.devices),
     )
-    return _known({"memory_planned": plan and plan.total, "memory_peak": peak})
+    return _known({"memory_planned": plan.total if plan else None, "memory_peak": peak})
 
 
 def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.ndimage import map_coordinates
 
-Size = tuple[int, int]
+Size = tuple[int, ...]  # height and width, like the slice of a shape
 
 # S. Agrawal, Cats_versus_Dogs: ImageDataGenerator(rotation_range=40, width_shift_range=0.2,
 # height_shift_range=0.2, shear_range=0.2, zoom_range=0.2, fill_mode="nearest"). Keras takes the
@@ -82,8 +82,8 @@ def apply_affine(image: Array, params: AffineParams) -> Array:
       ``f32[H, W, C]``.
     """
     center = [side / 2 - 0.5 for side in image.shape[:2]]
-    rows = jnp.arange(image.shape[0])[:, None] - center[0]
-    columns = jnp.arange(image.shape[1])[None, :] - center[1]
+    rows = jnp.arange(image.shape[0]).astype(jnp.float32)[:, None] - center[0]
+    columns = jnp.arange(image.shape[1]).astype(jnp.float32)[None, :] - center[1]
     rows, columns = params.zoom[0] * rows, params.zoom[1] * columns
     rows, columns = rows - jnp.sin(params.shear) * columns, jnp.cos(params.shear) * columns
     rows, columns = rows + params.shift[0], columns + params.shift[1]
@@ -131,8 +131,10 @@ def crop_and_resize(image: Array, box: CropBox, size: Size) -> Array:
     Returns:
       ``f32[height, width, C]``.
     """
-    rows = box.top + (jnp.arange(size[0]) + 0.5) * (box.height / size[0]) - 0.5
-    columns = box.left + (jnp.arange(size[1]) + 0.5) * (box.width / size[1]) - 0.5
+    rows = box.top + (jnp.arange(size[0]).astype(jnp.float32) + 0.5) * (box.height / size[0]) - 0.5
+    columns = (
+        box.left + (jnp.arange(size[1]).astype(jnp.float32) + 0.5) * (box.width / size[1]) - 0.5
+    )
     return interpolate(image, *jnp.meshgrid(rows, columns, indexing="ij"))
 
 

@@ -47,7 +47,9 @@ class ScheduledFeed:
         return {"image": data["image"][rows], "label": data["label"][rows]}
 
 
-def batch_rows(rows: Sequence[int], steps: int, batch_size: int, seed: int) -> np.ndarray:
+def batch_rows(
+    rows: Sequence[int] | np.ndarray, steps: int, batch_size: int, seed: int
+) -> np.ndarray:
     """The rows of each step's batch: whole batches, each epoch in the order of `epoch_order`.
 
     Args:
@@ -62,7 +64,7 @@ def batch_rows(rows: Sequence[int], steps: int, batch_size: int, seed: int) -> n
     >>> np.sort(batch_rows([5, 6, 7, 8], 2, 2, seed=0), axis=None).tolist()
     [5, 6, 7, 8]
     """
-    rows, per_epoch = np.asarray(rows, np.int32), len(rows) // batch_size
+    table, per_epoch = np.asarray(rows, np.int32), len(rows) // batch_size
     orders = [epoch_order(len(rows), seed, epoch) for epoch in range(-(-steps // per_epoch))]
     batches = [order[: per_epoch * batch_size].reshape(per_epoch, batch_size) for order in orders]
-    return rows[np.concatenate(batches)[:steps]]
+    return table[np.concatenate(batches)[:steps]]

@@ -90,7 +90,7 @@ def decode(predictions: Array, anchors: Anchors = VOC_ANCHORS) -> tuple[Array, A
     return boxes, jax.nn.sigmoid(predictions[..., 4]), jax.nn.softmax(predictions[..., 5:])
 
 
-def iou(a: Array, b: Array) -> Array:
+def iou(a: Array | np.ndarray, b: Array | np.ndarray) -> Array:
     """Intersection over union of boxes; 0 where both are empty.
 
     Args:
@@ -198,7 +198,7 @@ def detect(
 def at_least_float32(values: Array) -> Array:
     """Converts half precision to f32; leaves f32 and f64 unchanged."""
     values = jnp.asarray(values)
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return values if values.dtype == jnp.float64 else values.astype(jnp.float32)
 
 
 def anchor_array(anchors: Anchors, predictions: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFont
@@ -60,7 +61,7 @@ def class_color(label: int) -> Color:
     >>> class_color(0)
     (255, 38, 38)
     """
-    return ImageColor.getrgb(f"hsv({label * 222.492 % 360:.0f}, 85%, 100%)")
+    return ImageColor.getrgb(f"hsv({label * 222.492 % 360:.0f}, 85%, 100%)")[:3]
 
 
 def _to_pillow(image: np.ndarray) -> Image.Image:
@@ -99,10 +100,11 @@ def _by_ascending_score(
 
 def _frame(box: np.ndarray, size: tuple[int, int]) -> Frame:
     """The part of a box inside the image, in pixels: left, top, right, bottom, all inclusive."""
-    center, half, size = box[:2], box[2:] / 2, np.asarray(size)
-    low = np.clip(np.round((center - half) * size), 0, size - 1)
-    high = np.clip(np.round((center + half) * size) - 1, low, size - 1)
-    return tuple(int(edge) for edge in (*low, *high))
+    center, half, sides = box[:2], box[2:] / 2, np.asarray(size)
+    low = np.clip(np.round((center - half) * sides), 0, sides - 1)
+    high = np.clip(np.round((center + half) * sides) - 1, low, sides - 1)
+    left, top, right, bottom = (int(edge) for edge in (*low, *high))
+    return left, top, right, bottom
 
 
 def _draw_label(canvas: ImageDraw.ImageDraw, frame: Frame, text: str, color: Color) -> None:
@@ -114,7 +116,7 @@ def _draw_label(canvas: ImageDraw.ImageDraw, frame: Frame, text: str, color: Col
     size *= min(1, width / (text_width + 2 * margin))
     if size < MIN_LEGIBLE_SIZE:
         return
-    font = ImageFont.load_default(size)
+    font: Any = ImageFont.load_default(size)  # with a size it is always a FreeType font
     plate_width = math.ceil(font.getlength(text) + 2 * margin)
     plate_height = sum(font.getmetrics())
     left, top, _, _ = frame

@@ -113,7 +113,7 @@ def _image_loss(
     return loss, jnp.all(correct | ~valid)
 
 
-def _assign(boxes: Array, grid: tuple[int, int], anchors: Array) -> tuple[Array, Array]:
+def _assign(boxes: Array, grid: tuple[int, ...], anchors: Array) -> tuple[Array, Array]:
     """Assigns boxes to predictions.
 
     Args:

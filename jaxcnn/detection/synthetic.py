@@ -70,7 +70,7 @@ def _require_range(name: str, value: int, low: int, high: int) -> None:
 
 def _random_rectangles(rng: np.random.Generator, size: int) -> list[Corners]:
     """Draws one to three rectangles and drops each one that touches an earlier one."""
-    rectangles = []
+    rectangles: list[Corners] = []
     for _ in range(rng.integers(1, MAX_SHAPES + 1)):
         sides = rng.integers(size // 5, size // 2, 2, endpoint=True)
         low = rng.integers(0, size - sides, endpoint=True)

@@ -68,7 +68,7 @@ class InceptionV4(nnx.Module):
             REDUCTION_B,
             *[INCEPTION_C] * 3,
         ]
-        layers = [stem]
+        layers: list[nnx.Module] = [stem]
         for plans in blocks:
             block, channels = branches(plans, channels, conv)
             layers.append(block)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,9 @@ class Conv(nnx.Conv):
     (1, 16, 16, 8)
     """
 
+    strides: int | tuple[int, int]
+    padding: str | tuple[tuple[int, int], tuple[int, int]]
+    kernel_dilation: int | tuple[int, int]
     computes_as_flax = True  # for `jaxcnn.quantize`
 
     def __init__(
@@ -45,21 +49,24 @@ class Conv(nnx.Conv):
         **options,
     ):
         height, width = _pair(kernel)
+        pads: Any = padding
         if padding is None:
-            padding = ((height // 2, height // 2), (width // 2, width // 2))
+            pads = ((height // 2, height // 2), (width // 2, width // 2))
         elif isinstance(padding, int):
-            padding = ((padding, padding), (padding, padding))
+            pads = ((padding, padding), (padding, padding))
         super().__init__(
             inputs,
             outputs,
             (height, width),
             strides,
-            padding=padding,
+            padding=pads,
             conv_general_dilated=ops.conv_general_dilated,
             **options,
         )
 
-    def __call__(self, images: Array) -> Array:
+    def __call__(  # type: ignore[override]  # of the arguments, only the images
+        self, images: Array
+    ) -> Array:
         """Convolves ``[N, H, W, C]`` to ``[N, H', W', D]``.
 
         The gradient of the bias is summed by `ops.add_bias`, which is fast on every platform.
@@ -95,7 +102,7 @@ class BatchNorm(nnx.BatchNorm):
       Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
     """
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array) -> Array:  # type: ignore[override]  # no other argument
         """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones."""
         if self.use_running_average:
             return super().__call__(x)

@@ -74,6 +74,6 @@ def chain(
 
 
 def _pool(match: re.Match) -> Layer:
-    pool = {"P": MaxPool, "A": AvgPool}[match["kind"]]
+    pool: Layer = {"P": MaxPool, "A": AvgPool}[match["kind"]]
     window = int(match["window"] or 2)
     return pool(window, int(match["strides"] or window), _POOL_PADDING[match["padding"]])

@@ -50,7 +50,7 @@ def shortcut(inputs: int, outputs: int, strides: int, rngs: nnx.Rngs) -> ConvNor
 
 
 # He et al. 2016, table 1: the block, and the number of blocks in each stage.
-DEPTHS = {
+DEPTHS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
     18: (BasicBlock, (2, 2, 2, 2)),
     34: (BasicBlock, (3, 4, 6, 3)),
     50: (Bottleneck, (3, 4, 6, 3)),

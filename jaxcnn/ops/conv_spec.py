@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from jax import Array, lax
 
-Pair = tuple[int, int]
-Pads = tuple[Pair, Pair]
+Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
+Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 # Images [N, H, W, C], kernel [h, w, C, D], result [N, H', W', D].
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))

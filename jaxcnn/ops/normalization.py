@@ -67,7 +67,7 @@ _response_norm.defvjp(_response_norm_forward, _response_norm_backward)
 
 def _to_float32(array: Array) -> Array:
     """Half precisions as float32, wider types as they are."""
-    return array.astype(jnp.promote_types(array.dtype, jnp.float32))
+    return array if array.dtype == jnp.float64 else array.astype(jnp.float32)
 
 
 def _inverse_power(divisor: Array, beta: float) -> Array:
@@ -148,7 +148,7 @@ def _weighted_sum(images: Array, axis: int, weights: np.ndarray) -> Array:
     """The sums of neighbors along an axis, times the weights; zeros outside of the image."""
     size, half = images.shape[axis], len(weights) // 2
     padded = jnp.pad(images, [(half, half) if i == axis else (0, 0) for i in range(4)])
-    return sum(
+    return sum(  # type: ignore[return-value]  # there is a weight, so it is no plain 0
         float(weight) * lax.slice_in_dim(padded, i, i + size, 1, axis)
         for i, weight in enumerate(weights)
     )

@@ -15,9 +15,9 @@ from jax import Array, lax
 
 from jaxcnn.ops.pooling_lowerings import MAX, SUM, PoolLowerings
 
-Window = int | tuple[int, int]
-Pair = tuple[int, int]
-Pads = tuple[Pair, Pair]
+Window = int | tuple[int, ...]
+Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
+Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 PADDINGS = ("VALID", "SAME", "CEIL")
 

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-Pair = tuple[int, int]
-Pads = tuple[Pair, Pair]
+Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
+Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 
 def reduce_max(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
@@ -91,7 +91,7 @@ def _only_along(axis: int, pair: tuple, neutral) -> tuple:
     return (pair[0], neutral) if axis == 0 else (neutral, pair[1])
 
 
-def _taps(images: Array, axis: int, window: int, stride: int, pads: Pair) -> list[Array]:
+def _taps(images: Array, axis: int, window: int, stride: int, pads: tuple[int, int]) -> list[Array]:
     """All windows' first elements along an axis, their second elements, and so on.
 
     Padding is minus infinity.
@@ -105,7 +105,7 @@ def _taps(images: Array, axis: int, window: int, stride: int, pads: Pair) -> lis
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3, 4))
-def _max_along(images: Array, axis: int, window: int, stride: int, pads: Pair) -> Array:
+def _max_along(images: Array, axis: int, window: int, stride: int, pads: tuple[int, int]) -> Array:
     return functools.reduce(jnp.maximum, _taps(images, axis, window, stride, pads))
 
 

@@ -26,7 +26,7 @@ class Data(Strategy):
         self.batch_placement = NamedSharding(mesh, PartitionSpec(AXIS))
         self.batch_sharding = BatchSharding(shard=self._constrain)
 
-    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
+    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         return self._jit(step, donate_argnums=0)
 
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
@@ -35,7 +35,7 @@ class Data(Strategy):
     def _constrain(self, rows: jax.Array) -> jax.Array:
         return lax.with_sharding_constraint(rows, self.batch_placement)
 
-    def _jit(self, function: Callable, **settings) -> Callable:
+    def _jit(self, function: Callable, **settings) -> jax.stages.Wrapped:
         if len(self.devices) > 1:  # the compiler cannot partition a call of a native kernel
             function = native.without_native_kernels()(function)
         function = functools.partial(function, sharding=self.batch_sharding)

@@ -23,12 +23,12 @@ class Jit(Strategy):
     def device_count(cls, available: int) -> int:
         return 1
 
-    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
+    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         return self._jit(step, donate_argnums=0)
 
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         return self._jit(evaluate)
 
-    def _jit(self, function: Callable, **settings) -> Callable:
+    def _jit(self, function: Callable, **settings) -> jax.stages.Wrapped:
         function = functools.partial(function, sharding=self.batch_sharding)
         return jax.jit(function, compiler_options=self.options or None, **settings)

@@ -10,8 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.parallel.data import AXIS
 from jaxcnn.parallel.strategy import Shapes, Strategy, batch_share
-from jaxcnn.training.objective import Batch
-from jaxcnn.training.state import TrainState
+from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import BatchSharding
 
 
@@ -36,7 +35,7 @@ class Pmap(Strategy):
         stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
         return jax.device_put(stacked, self.state_placement)
 
-    def place_batch(self, batch: Batch) -> Batch:
+    def place_batch(self, batch: PyTree) -> PyTree:
         count = len(self.devices)
         shares = jax.tree.map(lambda x: x.reshape(count, len(x) // count, *x.shape[1:]), batch)
         return jax.device_put(shares, self.batch_placement)
@@ -47,14 +46,14 @@ class Pmap(Strategy):
     def abstract_batch(self, batch: Shapes) -> Shapes:
         return self._stacked(batch_share(batch, len(self.devices)))
 
-    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
+    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         in_axes = (0, None, None) if resident else (0, 0)
         return self._pmap(step, in_axes=in_axes, out_axes=(0, None), donate_argnums=0)
 
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         return self._pmap(evaluate, in_axes=(0, None, None) if resident else (0, 0), out_axes=None)
 
-    def compile_for_export(self, step: Callable) -> Callable:
+    def compile_for_export(self, step: Callable) -> jax.stages.Wrapped:
         return jax.jit(self.compile(step))
 
     def fetch(self, state: TrainState) -> TrainState:
@@ -68,6 +67,6 @@ class Pmap(Strategy):
         count = len(self.devices)
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), shapes)
 
-    def _pmap(self, function: Callable, **settings) -> Callable:
+    def _pmap(self, function: Callable, **settings) -> jax.stages.Wrapped:
         function = functools.partial(function, sharding=self.batch_sharding)
         return jax.pmap(function, axis_name=AXIS, devices=list(self.devices), **settings)

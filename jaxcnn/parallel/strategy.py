@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from jaxcnn.errors import InputError
 from jaxcnn.parallel.options import compiler_options
-from jaxcnn.training.objective import Batch
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import UNSHARDED, BatchSharding
 
@@ -63,7 +62,7 @@ class Strategy(abc.ABC):
         copy = jax.tree.map(jnp.copy, state)  # device_put alone shares the first device's buffer
         return jax.device_put(copy, self.state_placement)
 
-    def place_batch(self, batch: Batch) -> Batch:
+    def place_batch(self, batch: PyTree) -> PyTree:
         """Puts a global batch ``[N, …]`` on the devices, a share on each."""
         return jax.device_put(batch, self.batch_placement)
 
@@ -80,7 +79,7 @@ class Strategy(abc.ABC):
         return with_sharding(batch, self.batch_placement)
 
     @abc.abstractmethod
-    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
+    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         """Compiles ``step(state, batch) -> (state, metrics)`` at its first call; donates the state.
 
         Args:
@@ -95,7 +94,7 @@ class Strategy(abc.ABC):
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         """Compiles ``evaluate(state, batch) -> metrics``, or the run of `evaluate_dataset`."""
 
-    def compile_for_export(self, step: Callable) -> Callable:
+    def compile_for_export(self, step: Callable) -> jax.stages.Wrapped:
         """Compiles as `compile` does, but always with `jax.jit`, as `jax.export` requires."""
         return self.compile(step)
 

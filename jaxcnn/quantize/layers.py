@@ -1,5 +1,8 @@
 """Dense layers and convolutions that compute in 8-bit integers."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -25,6 +28,12 @@ class Int8Linear(nnx.Module):
       chunks: see `products.chunk_count`.
     """
 
+    kernel: QuantizedWeight
+    kernel_scale: QuantizedWeight
+    input_scale: QuantizedWeight
+    bias: QuantizedWeight | None
+    chunks: int
+
     def __init__(self, layer: nnx.Linear, largest_input: float):
         """Quantizes a layer.
 
@@ -48,6 +57,12 @@ class Int8Conv(nnx.Module):
       window: strides, padding, dilation and groups.
       convolution: the function with which the original layer convolves float32.
     """
+
+    kernel: QuantizedWeight
+    kernel_scale: QuantizedWeight
+    input_scale: QuantizedWeight
+    bias: QuantizedWeight | None
+    chunks: int
 
     def __init__(self, layer: nnx.Conv, largest_input: float):
         """Quantizes a layer; the arguments are those of `Int8Linear`."""
@@ -114,7 +129,7 @@ def to_int8(values: Array, scale: Array) -> Array:
 
 def window_of(layer: nnx.Conv) -> Window:
     """Strides, padding, dilation and groups of a convolution."""
-    padding = layer.padding
+    padding: Any = layer.padding
     if not isinstance(padding, str):
         padding = tuple(_pair(side) for side in _pair(padding))
     return Window(
@@ -144,7 +159,7 @@ def _dequantize(layer: Int8Linear | Int8Conv, sums: Array) -> Array:
     return outputs if layer.bias is None else outputs + layer.bias[...]
 
 
-def _pair(sides: int | tuple | list | None) -> tuple:
+def _pair(sides: int | Sequence | None) -> tuple:
     """Height and width, from any form that Flax accepts: one number for both, or None for 1."""
     sides = 1 if sides is None else sides
     if isinstance(sides, int):

@@ -23,7 +23,7 @@ class ObservedLayer(nnx.Module):
       largest: ``f32[]``, the largest such percentile of all batches; -1 before the first batch.
     """
 
-    def __init__(self, layer: nnx.Module, percentile: float):
+    def __init__(self, layer: nnx.Linear | nnx.Conv, percentile: float):
         self.layer = layer
         self.percentile = percentile
         self.largest = nnx.Variable(jnp.float32(-1))

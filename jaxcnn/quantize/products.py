@@ -174,7 +174,7 @@ def _channels_of_groups(images: Array, groups: int, start: int, end: int) -> Arr
     return grouped.reshape(*leading, groups * (end - start))
 
 
-def _pixels_per_tap(images: Array, sides: tuple[int, int], window: Window) -> Iterator[Array]:
+def _pixels_per_tap(images: Array, sides: tuple[int, ...], window: Window) -> Iterator[Array]:
     """For each tap of the kernel, the pixels that it is multiplied with, ``i8[N, H', W', C]``."""
     images = jnp.pad(images, ((0, 0), *window.padding, (0, 0)))
     spans = [(side - 1) * step for side, step in zip(sides, window.dilation, strict=True)]

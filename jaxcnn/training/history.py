@@ -33,7 +33,7 @@ class History:
     """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
-    dispatches: list[list[float]] = field(default_factory=list)
+    dispatches: list[list[Any]] = field(default_factory=list)
     seconds: float = 0.0
     best: dict[str, float] | None = None
     target_seconds: float | None = None

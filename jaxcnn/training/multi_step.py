@@ -13,13 +13,12 @@ from jaxcnn.training.step import UNSHARDED, BatchSharding, EvalStep, TrainStep
 
 
 class TrainFeed(Protocol):
-    """Gathers training batches from data on the device, inside a compiled program.
+    """Gathers training batches from data on the device, inside a compiled program."""
 
-    Attributes:
-      capacity: the largest number of steps in one dispatch.
-    """
-
-    capacity: int
+    @property
+    def capacity(self) -> int:
+        """The largest number of steps in one dispatch."""
+        ...
 
     def order(self, data: Any, step: Array) -> Array:
         """The order of the epoch that `step` belongs to; all steps of a dispatch share it."""

@@ -3,6 +3,7 @@
 Sums, unlike means, can be added up over any number of batches of any size without error.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -48,7 +49,7 @@ def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
     correct = jnp.argmax(logits, axis=-1) == labels
     return {
         "loss": jnp.sum(losses * mask),
-        "correct": jnp.sum(correct * mask),
+        "correct": jnp.sum(correct.astype(mask.dtype) * mask),
         "count": jnp.sum(mask),
     }
 
@@ -91,7 +92,7 @@ def mask_of(batch: Batch) -> Array:
     return batch["mask"] if "mask" in batch else jnp.ones(len(batch["image"]), jnp.float32)
 
 
-def means(metrics: Metrics) -> dict[str, float]:
+def means(metrics: Mapping[str, Array | float]) -> dict[str, float]:
     """Divides summed metrics by ``count``.
 
     Args:

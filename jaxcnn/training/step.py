@@ -200,7 +200,8 @@ class TrainStep:
         )
 
     def _update(self, state: TrainState, grads: PyTree, model_state: PyTree) -> TrainState:
-        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+        with jax.numpy_dtype_promotion("standard"):  # Optax mixes integers and floats
+            updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         updates = jax.tree.map(lambda update: state.lr_scale * update, updates)
         params = optax.apply_updates(state.params, updates)
         ema_params = state.ema_params
@@ -226,8 +227,9 @@ def _ema(ema_params: PyTree, params: PyTree, decay: float, step: Array) -> PyTre
 
     The decay is that of TensorFlow's `ExponentialMovingAverage` with ``num_updates``.
     """
-    decay = jnp.minimum(decay, (1.0 + step) / (10.0 + step))
-    return jax.tree.map(lambda a, p: decay * a + (1 - decay) * p, ema_params, params)
+    steps = step.astype(jnp.float32)
+    factor = jnp.minimum(decay, (1.0 + steps) / (10.0 + steps))
+    return jax.tree.map(lambda a, p: factor * a + (1 - factor) * p, ema_params, params)
 
 
 def create(
@@ -272,14 +274,14 @@ def create(
     """
     policy = precision_named(precision)
     is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
-    graphdef, params, frozen, rest = nnx.split(model, is_trainable, nnx.Param, ...)
-    params = nnx.to_pure_dict(params)
+    graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
+    params, frozen, rest = map(nnx.to_pure_dict, states)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        frozen=nnx.to_pure_dict(frozen),
+        frozen=frozen,
         ema_params=params if ema_decay else {},
-        model_state=nnx.to_pure_dict(rest),
+        model_state=rest,
         opt_state=optimizer.init(params),
         key=jax.random.key(seed),
         lr_scale=jnp.float32(1),

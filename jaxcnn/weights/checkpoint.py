@@ -95,7 +95,7 @@ def _floating_point_leaves(tree: Any) -> Any:
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Weights:
-    weights = {}
+    weights: Weights = {}
     for name, child in tree.items():
         if isinstance(child, dict):
             weights |= _flatten(child, f"{prefix}{name}.")

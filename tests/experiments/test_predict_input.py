@@ -64,7 +64,7 @@ def png(tmp_path):
         ),
         (
             ["--weights={checkpoint}", "--image-size=14", "{png}"],
-            "out.kernel is 784×10 there, 196×10 here",
+            "out.kernel is 784×10 instead of 196×10",
         ),
         (["--weights={checkpoint}", "--image-size=0", "{png}"], "--image-size=0: must be 1"),
         (["--weights={checkpoint}", "--top=0", "{png}"], "--top=0: must be 1 or more"),

@@ -31,7 +31,7 @@ def start(results: Path, *options: str) -> subprocess.Popen:
 
 
 def finish(results: Path, *options: str) -> str:
-    """Runs the command to its end; returns its output."""
+    """Runs the command to its end and returns its output."""
     process = start(results, *options)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
@@ -115,14 +115,10 @@ def test_a_run_killed_within_an_epoch_and_resumed_ends_with_the_same_bits(
     output = finish(results, *options)
     assert f"resuming  after step {killed_at}" in output
     assert final_parameters(results) == final_parameters(expected)
-    assert without_times(read_record(results)["curves"]) == without_times(
-        read_record(expected)["curves"]
-    )
-    assert (
-        read_record(results)["metrics"]["test_loss"]
-        == read_record(expected)["metrics"]["test_loss"]
-    )
-    assert read_record(results)["provenance"]["sessions"] == 2
+    record, expected_record = read_record(results), read_record(expected)
+    assert without_times(record["curves"]) == without_times(expected_record["curves"])
+    assert record["metrics"]["test_loss"] == expected_record["metrics"]["test_loss"]
+    assert record["provenance"]["sessions"] == 2
 
 
 def test_ctrl_c_keeps_the_checkpoint_and_says_how_to_resume(uninterrupted, tmp_path):
@@ -164,7 +160,7 @@ def test_an_interrupted_forced_run_is_resumed_without_force(uninterrupted, tmp_p
     assert final_parameters(tmp_path) == final_parameters(uninterrupted)
 
 
-def test_a_second_run_shows_the_record_and_force_measures_again(uninterrupted):
+def test_a_second_run_shows_the_record_and_measures_nothing(uninterrupted):
     before = os.listdir(uninterrupted / "train")
     assert "already measured" in finish(uninterrupted)
     assert os.listdir(uninterrupted / "train") == before

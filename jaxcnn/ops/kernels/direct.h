@@ -1,175 +1,223 @@
-// The convolution as it is defined, for any window, and products of matrices, which are its like.
+// The convolution as defined, for any window; matrix products are a special case of it.
 #pragma once
 
 #include "geometry.h"
 
 namespace jaxcnn {
 
-constexpr Index kPart = 192;  // rows of a panel that stay in the first cache
+constexpr Index kPackedRows = 192;  // rows of a panel that stay in the first-level cache
 
-// All panels of a kernel: [panel][row][width].
-inline void PackAll(ffi::ThreadPool& pool, const Panels& panels, const Kernel& kernel, float* to) {
-  const Index size = kernel.Rows() * panels.width, shares = Shares(pool, panels.count, size);
-  InParallel(pool, shares, [=](Index share) {
-    const Range mine = Part(panels.count, share, shares);
-    for (Index panel = mine.first; panel < mine.last; ++panel) kernel.Pack(panels, panel, 0, kernel.Rows(), to + panel * size);
+// Packs all panels of a kernel: to[panel][row][panels.width].
+inline void PackKernel(ffi::ThreadPool& pool, const Panels& panels, const Kernel& kernel,
+                       float* to) {
+  const Index size = kernel.Rows() * panels.width;
+  const Index shares = ShareCount(pool, panels.count, size);
+  ParallelFor(pool, shares, [=](Index share) {
+    const Range mine = PartOf(panels.count, share, shares);
+    for (Index panel = mine.first; panel < mine.last; ++panel)
+      kernel.Pack(panels, panel, 0, kernel.Rows(), to + panel * size);
   });
 }
 
-// Whether a pixel of the result is of one of the images alone, in its place: a product of matrices.
-inline bool IsProduct(const Geometry& g) {
-  return g.Taps() == 1 && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.high && g.columns == g.wide;
+// Whether each pixel of the result depends only on the image pixel at the same position.
+inline bool IsMatrixProduct(const Geometry& g) {
+  return g.TapCount() == 1 && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.height &&
+         g.columns == g.width;
 }
 
-// left [M][K] with right [N][K] to result [M][N], for few rows of the left: their transpose is packed instead of the right, and the product's
-// transpose is found, turned as it is written.
-inline void ProductOfRows(ffi::ThreadPool& pool, Index few, Index many, Index depth, const float* left, const float* right, float* result) {
-  constexpr Index kRows = 48, kLong = 1024;  // of the right, whose sums with a panel stay in the first cache; numbers of a row at a time
-  const Panels panels(few);
-  const Kernel transposed = {left, 1, depth, few, true};
-  const Index panel_size = depth * panels.width, piece = Even(depth, kLong);
-  const Numbers columns(panels.count * panel_size);
-  PackAll(pool, panels, transposed, columns);
-  const Index blocks = Ceil(many, kRows), shares = Shares(pool, blocks);
-  InParallel(pool, shares, [&, few, many, depth, panel_size, piece, blocks, shares](Index share) {
-    const Numbers sums(panels.count * kRows * panels.width);
-    const float* lefts[kRows];
-    const Index none = 0;
-    const Range mine = Part(blocks, share, shares);
-    for (Index first = mine.first * kRows; first < std::min(many, mine.last * kRows); first += kRows) {
-      const Index rows = std::min(kRows, many - first);
-      for (Index row = 0; row < rows; ++row) lefts[row] = right + (first + row) * depth;
+// The product of left [M][K] and right [N][K], transposed, to result [M][N]; for a small M. The
+// left factor is packed instead of the larger right one: the sums are those of the transposed
+// product, right * left', and are transposed when they are written to the result.
+inline void ProductWithTransposed(ffi::ThreadPool& pool, Index m, Index n, Index depth,
+                                  const float* left, const float* right, float* result) {
+  constexpr Index kRows = 48;     // of the right factor; their sums fit into the first-level cache
+  constexpr Index kPiece = 1024;  // floats of a row at a time
+  const Panels panels(m);
+  const Kernel transposed = {left, 1, depth, m, true};
+  const Index panel_size = depth * panels.width, piece = EvenSize(depth, kPiece);
+  const Buffer packed(panels.count * panel_size);
+  PackKernel(pool, panels, transposed, packed);
+  const Index blocks = CeilDiv(n, kRows), shares = ShareCount(pool, blocks);
+  ParallelFor(pool, shares, [&, m, n, depth, panel_size, piece, blocks, shares](Index share) {
+    const Buffer sums(panels.count * kRows * panels.width);
+    const float* right_rows[kRows];
+    const Index no_offset = 0;
+    const Range mine = PartOf(blocks, share, shares);
+    for (Index first = mine.first * kRows; first < std::min(n, mine.last * kRows); first += kRows) {
+      const Index rows = std::min(kRows, n - first);
+      for (Index row = 0; row < rows; ++row) right_rows[row] = right + (first + row) * depth;
       for (Index k = 0; k < depth; k += piece)
         for (Index panel = 0; panel < panels.count; ++panel)
-          panels.EachTile(rows, [&](Index row, Index count) {
-            panels.OfPointers(count)(&lefts[row], &none, 1, k, std::min(piece, depth - k),
-                                     {columns + panel * panel_size + k * panels.width, panels.width},
-                                     {sums + (panel * kRows + row) * panels.width, k == 0});
+          panels.ForEachTile(rows, [&](Index row, Index count) {
+            const float* const panel_rows = packed + panel * panel_size + k * panels.width;
+            panels.RowsTile(count)(&right_rows[row], &no_offset, 1, k, std::min(piece, depth - k),
+                                   {panel_rows, panels.width},
+                                   {sums + (panel * kRows + row) * panels.width, k == 0});
           });
-      for (Index column = 0; column < few; ++column) {
-        const float* const sum = sums + column / panels.width * kRows * panels.width + column % panels.width;
-        for (Index row = 0; row < rows; ++row) result[column * many + first + row] = sum[row * panels.width];
+      for (Index column = 0; column < m; ++column) {
+        const float* const sum = sums + column / panels.width * kRows * panels.width;
+        for (Index row = 0; row < rows; ++row)
+          result[column * n + first + row] = sum[row * panels.width + column % panels.width];
       }
     }
   });
 }
 
-// Some pixels of a convolution's result, and where in memory their windows are.
-class Windows {
+// The windows of a block of result pixels, and their convolution with panels of a kernel.
+class WindowBlock {
  public:
-  // For so many pixels at a time.
-  Windows(const Geometry& g, const float* images, Index most)
-      : g_(g), runs_(g), rows_(g, images, most / g.columns + 2), offsets_(runs_.Offsets(g, rows_.Below())), lefts_(most) {}
+  // For at most `max_pixels` pixels at a time.
+  WindowBlock(const Geometry& g, const float* images, Index max_pixels)
+      : g_(g),
+        runs_(g),
+        rows_(g, images, max_pixels / g.columns + 2),
+        offsets_(runs_.Offsets(g, rows_.RowStride())),
+        window_starts_(max_pixels) {}
 
-  // Before `Convolve` finds the pixels from first to last; where windows reach into the padding, whole rows of the result.
-  void Hold(Index first, Index last) {
+  // Prepares the result pixels first <= pixel < last for Convolve. If windows reach into the
+  // padding, these must be whole rows.
+  void Prepare(Index first, Index last) {
     first_ = first;
     count_ = last - first;
-    rows_.Hold(first / g_.columns, (last - 1) / g_.columns + 1);
-    for (Index row = first / g_.columns, pixel = first; pixel < last; ++row)
-      for (const float* const left = rows_.Under(row); pixel < std::min(last, (row + 1) * g_.columns); ++pixel)
-        lefts_[pixel - first] = left + (pixel - row * g_.columns) * g_.strides[1] * g_.channels;
+    rows_.Prepare(first / g_.columns, (last - 1) / g_.columns + 1);
+    for (Index row = first / g_.columns, pixel = first; pixel < last; ++row) {
+      const float* const start = rows_.RowStart(row);
+      for (; pixel < std::min(last, (row + 1) * g_.columns); ++pixel)
+        window_starts_[pixel - first] =
+            start + (pixel - row * g_.columns) * g_.strides[1] * g_.channels;
+    }
   }
 
-  // Some panels' outputs of these pixels. `weights` gives so many rows of a panel's from one on, at most so many of them.
+  // Computes the outputs of a range of panels for the prepared pixels.
   //
-  // It goes over all panels for each part of the rows, in which order the weights lie in memory; the sums are [panel][pixel][width].
+  // weights(panel, first, count) returns the kernel's rows of a panel from `first` on, at most
+  // `max_rows` of them. Each piece of rows is used by all panels before the next one, which is the
+  // order of the weights in memory. The sums are [panel][pixel][panels.width].
   template <class Weights>
-  void Convolve(const Panels& panels, Range over, Index most, Weights weights, float* sums, const float* bias, float* result) const {
-    const Index together = std::max<Index>(1, most / runs_.length);  // runs of a tile's one pass,
-    const Index piece = Even(runs_.length, most);                    // or a run's part
-    for (Index run = 0; run < runs_.count; run += together)
+  void Convolve(const Panels& panels, Range range, Index max_rows, Weights weights, float* sums,
+                const float* bias, float* result) const {
+    // Each pass of a tile is over several short runs, or over a piece of a long one.
+    const Index runs_together = std::max<Index>(1, max_rows / runs_.length);
+    const Index piece = EvenSize(runs_.length, max_rows);
+    for (Index run = 0; run < runs_.count; run += runs_together)
       for (Index k = 0; k < runs_.length; k += piece)
-        for (Index panel = over.first; panel < over.last; ++panel) {
-          const Index some = std::min(together, runs_.count - run), deep = std::min(piece, runs_.length - k);
-          const Right right = weights(panel, run * runs_.length + k, some * deep);
-          const bool fresh = run + k == 0, finished = run + some == runs_.count && k + deep == runs_.length;
-          float* const to = sums + (panel - over.first) * count_ * panels.width;
-          float* const pixel = finished ? result + first_ * g_.outputs + panels.First(panel) : nullptr;
-          const float* const shift = bias ? bias + panels.First(panel) : nullptr;
-          panels.EachTile(count_, [&](Index row, Index rows) {
-            panels.OfPointers(rows)(&lefts_[row], &offsets_[run], some, k, deep, right,
-                                    {to + row * panels.width, fresh, finished ? pixel + row * g_.outputs : nullptr, g_.outputs,
-                                     panels.Have(panel), shift});
+        for (Index panel = range.first; panel < range.last; ++panel) {
+          const Index runs = std::min(runs_together, runs_.count - run);
+          const Index length = std::min(piece, runs_.length - k);
+          const PanelRows right = weights(panel, run * runs_.length + k, runs * length);
+          const bool is_first = run + k == 0;
+          const bool is_last = run + runs == runs_.count && k + length == runs_.length;
+          const Index column = panels.FirstColumn(panel);
+          float* const panel_sums = sums + (panel - range.first) * count_ * panels.width;
+          float* const panel_result = is_last ? result + first_ * g_.outputs + column : nullptr;
+          const float* const panel_bias = bias ? bias + column : nullptr;
+          panels.ForEachTile(count_, [&](Index pixel, Index count) {
+            const Sink sink = {panel_sums + pixel * panels.width,
+                               is_first,
+                               is_last ? panel_result + pixel * g_.outputs : nullptr,
+                               g_.outputs,
+                               panels.ColumnCount(panel),
+                               panel_bias};
+            panels.RowsTile(count)(&window_starts_[pixel], &offsets_[run], runs, k, length, right,
+                                   sink);
           });
         }
   }
 
  private:
   Geometry g_;
-  Runs runs_;
-  Rows rows_;
+  TapRuns runs_;
+  ImageRows rows_;
   std::vector<Index> offsets_;
-  std::vector<const float*> lefts_;
+  std::vector<const float*> window_starts_;
   Index first_ = 0, count_ = 0;
 };
 
-// Of few pixels, which are one block: the panels are shared out, a stretch of them to each thread, which reads the weights in the order in which
-// they lie in memory, and packs them part by part when their turn comes; for very few pixels they are not worth it.
-inline void ConvolutionOfFew(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
-                             float* result) {
-  constexpr Index kResident = 1 << 17, kRead = 8;  // sums that stay in the second cache; pixels that take as long as reading the weights
-  constexpr Index kVeryFew = 96, kPartOfFew = 64;  // pixels; rows of a panel, for which a cache finds places though they lie far apart
+// A convolution with few result pixels, which are one block. The panels are divided between the
+// threads. Each thread reads its weights in the order in which they lie in memory, and packs them
+// piece by piece just before they are used. For very few pixels packing is not worth its time.
+inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const float* images,
+                              const Kernel& kernel, const float* bias, float* result) {
+  constexpr Index kResident = 1 << 17;  // floats of sums that stay in the second-level cache
+  constexpr Index kReadCost = 8;        // pixels that take as long as reading the weights
+  constexpr Index kMaxUnpacked = 96;    // pixels
+  constexpr Index kUnpackedRows = 64;   // rows of a panel that a cache can hold unpacked
   const Panels panels(g.outputs);
-  Windows windows(g, images, g.Pixels());
-  windows.Hold(0, g.Pixels());
-  const bool packs = kernel.turned || g.Pixels() > kVeryFew;
-  const Index most = std::max<Index>(1, kResident / (g.Pixels() * panels.width));
-  const Index shares = std::min(Threads(pool), Shares(pool, panels.count, std::max(g.Pixels(), kRead) * kernel.Rows()));
-  InParallel(pool, shares, [&, packs, most, shares](Index share) {
-    const Range mine = Part(panels.count, share, shares);
-    const Numbers sums(g.Pixels() * panels.width * std::min(most, mine.Size())), packed(kPart * panels.width);
-    const auto weights = [&](Index panel, Index first, Index rows) -> Right {
-      if (!packs && panels.Have(panel) == panels.width) return {kernel.from + first * g.outputs + panels.First(panel), g.outputs};
+  const Index pixels = g.PixelCount();
+  WindowBlock windows(g, images, pixels);
+  windows.Prepare(0, pixels);
+  const bool packs = kernel.is_flipped || pixels > kMaxUnpacked;
+  const Index panels_together = std::max<Index>(1, kResident / (pixels * panels.width));
+  const Index panel_cost = std::max(pixels, kReadCost) * kernel.Rows();
+  const Index shares = std::min(ThreadCount(pool), ShareCount(pool, panels.count, panel_cost));
+  ParallelFor(pool, shares, [&, packs, panels_together, shares](Index share) {
+    const Range mine = PartOf(panels.count, share, shares);
+    const Buffer sums(pixels * panels.width * std::min(panels_together, mine.Size()));
+    const Buffer packed(kPackedRows * panels.width);
+    const auto weights = [&](Index panel, Index first, Index rows) -> PanelRows {
+      if (!packs && panels.ColumnCount(panel) == panels.width)
+        return {kernel.data + first * g.outputs + panels.FirstColumn(panel), g.outputs};
       kernel.Pack(panels, panel, first, rows, packed);
       return {packed, panels.width};
     };
-    for (Index panel = mine.first; panel < mine.last; panel += most) {
-      const Range some = {panel, std::min(mine.last, panel + most)};
-      windows.Convolve(panels, some, packs ? kPart : kPartOfFew, weights, sums, bias, result);
+    for (Index panel = mine.first; panel < mine.last; panel += panels_together) {
+      const Range range = {panel, std::min(mine.last, panel + panels_together)};
+      const Index max_rows = packs ? kPackedRows : kUnpackedRows;
+      windows.Convolve(panels, range, max_rows, weights, sums, bias, result);
     }
   });
 }
 
-// Of many pixels: their blocks are shared out, the panels too where blocks are few, and the kernel is packed once, before.
-inline void ConvolutionOfMany(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
-                              float* result) {
-  constexpr Index kPixels = 96;  // of a block, or a row: with a panel's sums in the first cache, with their channels in the second
+// A convolution with many result pixels. Blocks of pixels are divided between the threads and, if
+// there are few blocks, the panels too. The kernel is packed once, before.
+inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const float* images,
+                               const Kernel& kernel, const float* bias, float* result) {
+  // Pixels of a block, or whole rows of at least one. Their sums of a panel stay in the first-level
+  // cache, and their channels in the second-level one.
+  constexpr Index kBlockPixels = 96;
   const Panels panels(g.outputs);
-  const Index size = kernel.Rows() * panels.width;
-  const Numbers packed(panels.count * size);
-  PackAll(pool, panels, kernel, packed);
-  const Index pixels = Rows::Reaches(g) ? std::max<Index>(1, kPixels / g.columns) * g.columns : kPixels, blocks = Ceil(g.Pixels(), pixels);
-  const Index parts = std::min(panels.count, Ceil(4 * Threads(pool), blocks)), units = blocks * parts;
-  const Index shares = Shares(pool, units, pixels * kernel.Rows());
-  InParallel(pool, shares, [&, pixels, parts, units, shares, size](Index share) {
-    const Numbers sums(pixels * panels.width);
-    Windows windows(g, images, pixels);
-    Index held = -1;
-    const Range mine = Part(units, share, shares);
+  const Index panel_size = kernel.Rows() * panels.width;
+  const Buffer packed(panels.count * panel_size);
+  PackKernel(pool, panels, kernel, packed);
+  const Index pixels = ImageRows::ReachesPadding(g)
+                           ? std::max<Index>(1, kBlockPixels / g.columns) * g.columns
+                           : kBlockPixels;
+  const Index blocks = CeilDiv(g.PixelCount(), pixels);
+  const Index parts = std::min(panels.count, CeilDiv(4 * ThreadCount(pool), blocks));
+  const Index units = blocks * parts;
+  const Index shares = ShareCount(pool, units, pixels * kernel.Rows());
+  ParallelFor(pool, shares, [&, pixels, parts, units, shares, panel_size](Index share) {
+    const Buffer sums(pixels * panels.width);
+    WindowBlock windows(g, images, pixels);
+    Index prepared = -1;
+    const Range mine = PartOf(units, share, shares);
     for (Index unit = mine.first; unit < mine.last; ++unit) {
       const Index block = unit / parts;
-      const Range some = Part(panels.count, unit % parts, parts);
-      if (block != held) windows.Hold(block * pixels, std::min(g.Pixels(), (block + 1) * pixels));
-      held = block;
-      const auto weights = [&](Index panel, Index first, Index) -> Right {
-        return {packed + panel * size + first * panels.width, panels.width};
+      const Range range = PartOf(panels.count, unit % parts, parts);
+      if (block != prepared)
+        windows.Prepare(block * pixels, std::min(g.PixelCount(), (block + 1) * pixels));
+      prepared = block;
+      const auto weights = [&](Index panel, Index first, Index) -> PanelRows {
+        return {packed + panel * panel_size + first * panels.width, panels.width};
       };
-      for (Index panel = some.first; panel < some.last; ++panel) windows.Convolve(panels, {panel, panel + 1}, kPart, weights, sums, bias, result);
+      for (Index panel = range.first; panel < range.last; ++panel)
+        windows.Convolve(panels, {panel, panel + 1}, kPackedRows, weights, sums, bias, result);
     }
   });
 }
 
-// images [N][H][W][C] with kernel to result [N][H'][W'][D]; bias [D] or null.
-inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images, const Kernel& kernel, const float* bias,
-                              float* result) {
-  constexpr Index kFew = 256;  // pixels
-  if (g.Pixels() > kFew)
-    ConvolutionOfMany(pool, g, images, kernel, bias, result);
-  else if (kernel.turned && !bias && IsProduct(g) && g.outputs >= g.Pixels())
-    ProductOfRows(pool, g.Pixels(), g.outputs, g.channels, images, kernel.from, result);
+// Convolves images [N][H][W][C] with a kernel to result [N][H'][W'][D]. With a bias [D], it is
+// added, and ReLU is applied; it may be null.
+inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
+                              const Kernel& kernel, const float* bias, float* result) {
+  constexpr Index kFewPixels = 256;
+  const Index pixels = g.PixelCount();
+  if (pixels > kFewPixels)
+    ConvolveManyPixels(pool, g, images, kernel, bias, result);
+  else if (kernel.is_flipped && !bias && IsMatrixProduct(g) && g.outputs >= pixels)
+    ProductWithTransposed(pool, pixels, g.outputs, g.channels, images, kernel.data, result);
   else
-    ConvolutionOfFew(pool, g, images, kernel, bias, result);
+    ConvolveFewPixels(pool, g, images, kernel, bias, result);
 }
 
 }  // namespace jaxcnn

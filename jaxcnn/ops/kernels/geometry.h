@@ -1,4 +1,4 @@
-// What a convolution's kernels ask of its shapes. Pairs are of the rows and the columns.
+// The shapes of a convolution, and how its operands are read. Pairs are of rows and columns.
 #pragma once
 
 #include <cstring>
@@ -10,145 +10,180 @@
 
 namespace jaxcnn {
 
+// The shapes of a convolution of images [N][H][W][C] with a kernel [h][w][C][D] to a result
+// [N][H'][W'][D].
 struct Geometry {
-  Index images, high, wide, channels;  // of the images
-  Index rows, columns, outputs;        // of the result
-  Index taps[2], strides[2], before[2], dilation[2];
+  Index batch, height, width, channels;  // of the images
+  Index rows, columns, outputs;          // of the result
+  Index taps[2], strides[2];
+  Index padding[2];  // pixels before the first row and the first column
+  Index dilation[2];
 
-  Index Pixels() const { return images * rows * columns; }
-  Index Taps() const { return taps[0] * taps[1]; }
+  Index PixelCount() const { return batch * rows * columns; }  // of the result
+  Index TapCount() const { return taps[0] * taps[1]; }
 
-  // A pixel, which may be in the padding.
-  struct Place {
+  // The position of a pixel, which may be in the padding.
+  struct Position {
     Index image, row, column;
   };
 
-  // The channels of the images' pixels so many taps down and across from a place, `padding` outside of the image: [down][across].
-  void UnderAll(const float* from, const Place& place, Index down, Index across, const float* padding, const float** to) const {
+  // Pointers to the channels of the pixels under `down` x `across` taps, of which the first is at
+  // `position`: to[down][across]. Pixels outside of the image point to `zeros`.
+  void GatherPixels(const float* images, const Position& position, Index down, Index across,
+                    const float* zeros, const float** to) const {
     for (Index i = 0; i < down; ++i) {
-      const Index row = place.row + i * dilation[0];
-      const bool inside = row >= 0 && row < high;
-      const float* const pixels = from + (place.image * high + row) * wide * channels;
-      for (Index j = 0, column = place.column; j < across; ++j, column += dilation[1])
-        *to++ = inside && column >= 0 && column < wide ? pixels + column * channels : padding;
+      const Index row = position.row + i * dilation[0];
+      const bool is_inside = row >= 0 && row < height;
+      const float* const pixels = images + (position.image * height + row) * width * channels;
+      for (Index j = 0, column = position.column; j < across; ++j, column += dilation[1])
+        *to++ = is_inside && column >= 0 && column < width ? pixels + column * channels : zeros;
     }
   }
 };
 
-// The images' rows under some of the result's: as they are, or where windows reach into the padding, a copy with it, which stays in a cache.
-class Rows {
+// The rows of the images under some rows of the result. If windows reach into the padding, they are
+// padded copies, which stay in a cache; otherwise they are the images themselves.
+class ImageRows {
  public:
-  // For so many of the result's rows at a time.
-  Rows(const Geometry& g, const float* images, Index most) : g_(g), images_(images), as_they_are_(!Reaches(g)) {
-    reach_ = {(g.taps[0] - 1) * g.dilation[0] + 1, (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1};
-    if (as_they_are_) return;
-    room_ = std::make_unique<Numbers>(most * std::max(reach_.high, g.strides[0]) * reach_.wide * g.channels);
-    starts_.resize(most);
+  // For at most `max_rows` rows of the result at a time.
+  ImageRows(const Geometry& g, const float* images, Index max_rows)
+      : g_(g), images_(images), is_copy_(ReachesPadding(g)) {
+    window_height_ = (g.taps[0] - 1) * g.dilation[0] + 1;
+    covered_width_ = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1;
+    if (!is_copy_) return;
+    const Index rows_apart = std::max(window_height_, g.strides[0]);
+    copy_ = std::make_unique<Buffer>(max_rows * rows_apart * covered_width_ * g.channels);
+    starts_.resize(max_rows);
   }
 
-  // Whether windows reach into the padding.
-  static bool Reaches(const Geometry& g) {
+  // Whether any window reaches into the padding.
+  static bool ReachesPadding(const Geometry& g) {
     const Index bottom = (g.rows - 1) * g.strides[0] + (g.taps[0] - 1) * g.dilation[0];
     const Index right = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1];
-    return g.before[0] || g.before[1] || bottom >= g.high || right >= g.wide;
+    return g.padding[0] || g.padding[1] || bottom >= g.height || right >= g.width;
   }
 
-  // Before `Under` is asked of the rows from first to last, counted through all images.
-  void Hold(Index first, Index last) {
+  // Prepares the rows first <= row < last of the result, counted through all images, for RowStart.
+  void Prepare(Index first, Index last) {
     first_ = first;
-    float* to = as_they_are_ ? nullptr : static_cast<float*>(*room_);
+    float* to = is_copy_ ? static_cast<float*>(*copy_) : nullptr;
     for (Index row = first, end; row < last && to; row = end) {
-      const Index image = row / g_.rows, top = row % g_.rows * g_.strides[0] - g_.before[0];
+      const Index image = row / g_.rows, top = row % g_.rows * g_.strides[0] - g_.padding[0];
       end = std::min(last, (image + 1) * g_.rows);
-      for (Index at = row; at < end; ++at) starts_[at - first] = to + (at - row) * g_.strides[0] * Below();
-      for (Index y = top; y < top + (end - row - 1) * g_.strides[0] + reach_.high; ++y, to += Below()) Pad(image, y, to);
+      for (Index at = row; at < end; ++at)
+        starts_[at - first] = to + (at - row) * g_.strides[0] * RowStride();
+      const Index bottom = top + (end - row - 1) * g_.strides[0] + window_height_;
+      for (Index y = top; y < bottom; ++y, to += RowStride()) CopyPadded(image, y, to);
     }
   }
 
-  // What the first tap of the row's first pixel is multiplied with.
-  const float* Under(Index row) const {
-    return as_they_are_ ? images_ + (row / g_.rows * g_.high + row % g_.rows * g_.strides[0]) * Below() : starts_[row - first_];
+  // The image pixel under the first tap of the first window of a row of the result.
+  const float* RowStart(Index row) const {
+    if (is_copy_) return starts_[row - first_];
+    return images_ + (row / g_.rows * g_.height + row % g_.rows * g_.strides[0]) * RowStride();
   }
 
-  // Numbers from a pixel to the one below it.
-  Index Below() const { return (as_they_are_ ? g_.wide : reach_.wide) * g_.channels; }
+  // The distance from a pixel to the one below it, in floats.
+  Index RowStride() const { return (is_copy_ ? covered_width_ : g_.width) * g_.channels; }
 
  private:
-  void Pad(Index image, Index y, float* to) const {
-    const Index left = std::min(reach_.wide, g_.before[1]), inside = std::max<Index>(0, std::min(reach_.wide - left, g_.wide));
-    if (y < 0 || y >= g_.high) {
-      std::memset(to, 0, Below() * sizeof(float));
+  void CopyPadded(Index image, Index y, float* to) const {
+    const Index left = std::min(covered_width_, g_.padding[1]);
+    const Index inside = std::max<Index>(0, std::min(covered_width_ - left, g_.width));
+    if (y < 0 || y >= g_.height) {
+      std::memset(to, 0, RowStride() * sizeof(float));
       return;
     }
+    const float* const from = images_ + (image * g_.height + y) * g_.width * g_.channels;
+    const Index right = covered_width_ - left - inside;
     std::memset(to, 0, left * g_.channels * sizeof(float));
-    std::memcpy(to + left * g_.channels, images_ + (image * g_.high + y) * g_.wide * g_.channels, inside * g_.channels * sizeof(float));
-    std::memset(to + (left + inside) * g_.channels, 0, (reach_.wide - left - inside) * g_.channels * sizeof(float));
+    std::memcpy(to + left * g_.channels, from, inside * g_.channels * sizeof(float));
+    std::memset(to + (left + inside) * g_.channels, 0, right * g_.channels * sizeof(float));
   }
 
   Geometry g_;
   const float* images_;
-  bool as_they_are_;
-  struct {
-    Index high, wide;  // of a window; of all of a row's
-  } reach_;
-  std::unique_ptr<Numbers> room_;
-  std::vector<const float*> starts_;
+  bool is_copy_;
+  Index window_height_;  // in pixels, with the gaps between taps
+  Index covered_width_;  // pixels from the first column that a window uses to the last
+  std::unique_ptr<Buffer> copy_;
+  std::vector<const float*> starts_;  // of each row of the result
   Index first_ = 0;
 };
 
-// Taps that lie side by side in memory: a row of them, or where they are apart, each for itself.
-struct Runs {
-  Index across, count, length;  // of a row of taps; of all; numbers of each
+// A run is a series of taps whose pixels are contiguous in memory: a row of taps or, if the kernel
+// is dilated along the row, a single tap.
+struct TapRuns {
+  Index across;  // runs of a row of taps
+  Index count;   // of all runs
+  Index length;  // of a run, in floats: taps times channels
 
-  explicit Runs(const Geometry& g)
-      : across(g.dilation[1] == 1 ? 1 : g.taps[1]), count(g.taps[0] * across), length(g.Taps() * g.channels / count) {}
+  explicit TapRuns(const Geometry& g)
+      : across(g.dilation[1] == 1 ? 1 : g.taps[1]),
+        count(g.taps[0] * across),
+        length(g.TapCount() * g.channels / count) {}
 
-  // From a window's first tap to each run.
-  std::vector<Index> Offsets(const Geometry& g, Index below) const {
+  // The distances from a window's first tap to each run, in floats.
+  std::vector<Index> Offsets(const Geometry& g, Index row_stride) const {
     std::vector<Index> offsets;
-    for (Index run = 0; run < count; ++run)
-      offsets.push_back(run / across * g.dilation[0] * below + run % across * g.dilation[1] * g.channels);
+    for (Index run = 0; run < count; ++run) {
+      const Index row = run / across, column = run % across;
+      offsets.push_back(row * g.dilation[0] * row_stride + column * g.dilation[1] * g.channels);
+    }
     return offsets;
   }
 };
 
-// A convolution's kernel [h][w][C][D], read as a matrix [tap and channel][output]; or, turned, one [h][w][D][C] by 180 degrees.
+// The kernel of a convolution [h][w][C][D], read as a matrix [tap and channel][output]. If flipped,
+// it is stored as [h][w][D][C] and rotated by 180 degrees.
 struct Kernel {
-  const float* from;
+  const float* data;
   Index taps, channels, outputs;
-  bool turned;
+  bool is_flipped;
 
   Index Rows() const { return taps * channels; }
 
-  // So many rows of a panel from one on: [row][width], zeros behind the last output.
+  // Copies `rows` rows of a panel, from row `first` on, to [row][panels.width]. Columns behind the
+  // last output are zero.
   void Pack(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
-    const Index output = panels.First(panel), have = panels.Have(panel);
-    if (!turned) {
-      const float* source = from + first * outputs + output;
-      const Index width = panels.width, below = outputs;
-      if (have == kMostVectors * kLanes) {  // with nothing to decide in a row, twice as fast
-        for (Index row = 0; row < rows; ++row, to += kMostVectors * kLanes, source += below)
-          for (Index v = 0; v < kMostVectors; ++v) Store(to + v * kLanes, Load(source + v * kLanes));
-        return;
-      }
-      for (Index row = 0; row < rows; ++row, to += width, source += below)
-        for (Index lane = 0; lane < width; lane += kLanes) Store(to + lane, LoadSome(source + lane, have - lane));
+    if (is_flipped)
+      PackFlipped(panels, panel, first, rows, to);
+    else
+      PackInOrder(panels, panel, first, rows, to);
+  }
+
+ private:
+  void PackInOrder(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
+    const Index count = panels.ColumnCount(panel), width = panels.width, stride = outputs;
+    const float* from = data + first * outputs + panels.FirstColumn(panel);
+    if (count == kMaxVectors * kLanes) {  // twice as fast without any decision in a row
+      for (Index row = 0; row < rows; ++row, to += kMaxVectors * kLanes, from += stride)
+        for (Index v = 0; v < kMaxVectors; ++v) Store(to + v * kLanes, Load(from + v * kLanes));
       return;
     }
-    constexpr Index kSquare = 16;  // what is written stays in the first cache
-    std::memset(to, 0, have < panels.width ? rows * panels.width * sizeof(float) : 0);
-    for (Index row = first, last; row < first + rows; to += (last - row) * panels.width, row = last) {
+    for (Index row = 0; row < rows; ++row, to += width, from += stride)
+      for (Index lane = 0; lane < width; lane += kLanes)
+        Store(to + lane, LoadPartial(from + lane, count - lane));
+  }
+
+  void PackFlipped(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
+    constexpr Index kRowsTogether = 16;  // their copy stays in the first-level cache
+    const Index output = panels.FirstColumn(panel), count = panels.ColumnCount(panel);
+    std::memset(to, 0, count < panels.width ? rows * panels.width * sizeof(float) : 0);
+    const Index end = first + rows;
+    for (Index row = first, last; row < end; to += (last - row) * panels.width, row = last) {
       const Index tap = row / channels, channel = row % channels;
-      last = std::min({first + rows, row + kSquare, (tap + 1) * channels});
-      const float* turned_tap = from + ((taps - 1 - tap) * outputs + output) * channels + channel;
-      for (Index d = 0; d < have; ++d)
-        for (Index c = 0; c < last - row; ++c) to[c * panels.width + d] = turned_tap[d * channels + c];
+      last = std::min({end, row + kRowsTogether, (tap + 1) * channels});
+      const float* from = data + ((taps - 1 - tap) * outputs + output) * channels + channel;
+      for (Index d = 0; d < count; ++d)
+        for (Index c = 0; c < last - row; ++c) to[c * panels.width + d] = from[d * channels + c];
     }
   }
 };
 
-// Rows of a matrix [rows][columns] as one panel.
-inline void PackPanel(const Panels& panels, Index panel, const float* matrix, Index rows, float* to) {
+// Copies one panel of a matrix [rows][columns] to [row][panels.width].
+inline void PackPanel(const Panels& panels, Index panel, const float* matrix, Index rows,
+                      float* to) {
   Kernel{matrix, 1, rows, panels.columns, false}.Pack(panels, panel, 0, rows, to);
 }
 

@@ -1,203 +1,198 @@
-// The gradient of a convolution by its kernel as it is defined, for any window.
+// The gradient of a convolution with respect to its kernel as defined, for any window.
 #pragma once
 
 #include "geometry.h"
+#include "gradient_plan.h"
 
 namespace jaxcnn {
 
-// A tile of the gradient by the kernel: of a panel's outputs, so many of a run's numbers from one on, which are some of those that are held.
-struct GradientTile {
-  Index panel, run, first, rows;
-  Range held;
-
-  // Its place in the gradient [h][w][C][D].
-  float* In(float* gradient, const Panels& panels, const Runs& runs) const {
-    return gradient + (run * runs.length + first) * panels.columns + panels.First(panel);
-  }
-};
-
-// In the order in which they are found: all panels' of the numbers that are held, which are so many tiles', so that these and the cotangent stay in
-// the caches, and a run's gradient is written as it lies in memory.
-inline std::vector<GradientTile> GradientTiles(const Panels& panels, const Runs& runs, Index together) {
-  std::vector<Range> rows;
-  panels.EachTile(runs.length, [&](Index first, Index count) { rows.push_back({first, first + count}); });
-  std::vector<GradientTile> tiles;
-  tiles.reserve(rows.size() * runs.count * panels.count);
-  for (Index group = 0, count = static_cast<Index>(rows.size()); group < count; group += together) {
-    const Index end = std::min(group + together, count);
-    const Range held = {rows[group].first, rows[end - 1].last};
-    for (Index run = 0; run < runs.count; ++run)
-      for (Index panel = 0; panel < panels.count; ++panel)
-        for (Index at = group; at < end; ++at) tiles.push_back({panel, run, rows[at].first, rows[at].Size(), held});
-  }
-  return tiles;
-}
-
-// Some numbers of a run under some of the result's pixels: as they are in memory, or where many panels use many pixels, a copy of them side by
-// side: what lies a power of two apart finds few places in a cache.
-class RunNumbers {
+// The image pixels of a run of taps, under a block of result pixels: in the images' memory or, if
+// many panels use many pixels, in a contiguous copy of a group. Pixels whose distance is a power
+// of two would share few places of a cache.
+class RunPixels {
  public:
-  // For so many rows and columns at a time, and so many numbers.
-  RunNumbers(const Geometry& g, const Panels& panels, const Runs& runs, const float* images, Index rows, Index columns, Index most)
-      : step_(g.strides[1] * g.channels), rows_(g, images, rows), offsets_(runs.Offsets(g, rows_.Below())), pixels_(rows),
-        copies_(panels.count >= 4 && rows * columns >= 64), copy_(copies_ ? rows * columns * most : 0) {}
+  // For blocks and groups of the plan.
+  RunPixels(const GradientPlan& plan, const float* images)
+      : step_(plan.g.strides[1] * plan.g.channels),
+        rows_(plan.g, images, plan.block_lines),
+        offsets_(plan.runs.Offsets(plan.g, rows_.RowStride())),
+        pixels_(plan.block_lines),
+        is_copy_(plan.panels.count >= 4 && plan.block_lines * plan.block_columns >= 64),
+        copy_(is_copy_ ? plan.block_lines * plan.block_columns * plan.group_size *
+                             plan.panels.TileRows()
+                       : 0) {}
 
-  // Before `Of` is asked of so many rows, counted through all images, and columns, from one on.
-  void Hold(Index line, Index rows, Index column, Index columns) {
-    if (line != line_ || rows != high_) rows_.Hold(line, line + rows);
+  // Prepares a block: `lines` lines from `line` on, counted through all images, and `columns`
+  // columns from `column` on.
+  void Prepare(Index line, Index lines, Index column, Index columns) {
+    if (line != line_ || lines != lines_) rows_.Prepare(line, line + lines);
     line_ = line;
-    high_ = rows;
+    lines_ = lines;
     column_ = column;
     columns_ = columns;
     run_ = -1;
   }
 
-  // Under each row's first pixel, from where the tile's numbers are so many on; those of the next pixel lie `step` apart.
-  struct Found {
+  // pixels[line][first + column * step]: a tile's first float under each pixel of the block.
+  struct View {
     const float* const* pixels;
     Index first, step;
   };
-  Found Of(const GradientTile& tile) {
-    if (tile.run != run_ || tile.held.first != held_.first) Find(tile);
-    return {pixels_.data(), copies_ ? tile.first - held_.first : tile.first, copies_ ? held_.Size() : step_};
+  View Of(const GradientTile& tile) {
+    if (tile.run != run_ || tile.group.first != group_.first) SelectGroup(tile);
+    return {pixels_.data(), is_copy_ ? tile.first - group_.first : tile.first,
+            is_copy_ ? group_.Size() : step_};
   }
 
  private:
-  void Find(const GradientTile& tile) {
+  void SelectGroup(const GradientTile& tile) {
     run_ = tile.run;
-    held_ = tile.held;
+    group_ = tile.group;
     float* to = copy_;
-    for (Index row = 0; row < high_; ++row) {
-      const float* from = rows_.Under(line_ + row) + column_ * step_ + offsets_[run_];
-      pixels_[row] = copies_ ? to : from;
-      if (!copies_) continue;
-      for (Index column = 0; column < columns_; ++column, from += step_, to += held_.Size())
-        for (Index n = 0; n < held_.Size(); n += kLanes)
-          StoreSome(to + n, LoadSome(from + held_.first + n, held_.Size() - n), held_.Size() - n);
+    for (Index line = 0; line < lines_; ++line) {
+      const float* from = rows_.RowStart(line_ + line) + column_ * step_ + offsets_[run_];
+      pixels_[line] = is_copy_ ? to : from;
+      if (!is_copy_) continue;
+      const Index size = group_.Size();
+      for (Index column = 0; column < columns_; ++column, from += step_, to += size)
+        for (Index n = 0; n < size; n += kLanes)
+          StorePartial(to + n, LoadPartial(from + group_.first + n, size - n), size - n);
     }
   }
 
-  Index step_;
-  Rows rows_;
+  Index step_;  // from the pixel of one window to that of the next
+  ImageRows rows_;
   std::vector<Index> offsets_;
   std::vector<const float*> pixels_;
-  bool copies_;
-  Numbers copy_;
-  Index line_ = -1, high_ = 0, column_ = 0, columns_ = 0, run_ = -1;
-  Range held_ = {0, 0};
+  bool is_copy_;
+  Buffer copy_;
+  Index line_ = -1, lines_ = 0, column_ = 0, columns_ = 0, run_ = -1;
+  Range group_ = {0, 0};
 };
 
-// Panels of some of the cotangent [N][H'][W'][D]: packed when they are needed, or where there is but one, as it lies in memory.
-class CotangentRows {
+// Panels of the cotangent [N][H'][W'][D] of a block: packed when they are needed or, if there is
+// only one panel, in the cotangent's memory.
+class CotangentPanels {
  public:
-  // For so many rows and columns at a time.
-  CotangentRows(const Geometry& g, const Panels& panels, const float* cotangent, Index rows, Index columns)
-      : g_(g), panels_(panels), cotangent_(cotangent), packed_(rows * columns * panels.width * panels.count), pixels_(rows * panels.count),
-        have_(panels.count) {}
+  // For blocks of the plan.
+  CotangentPanels(const GradientPlan& plan, const float* cotangent)
+      : g_(plan.g),
+        panels_(plan.panels),
+        cotangent_(cotangent),
+        packed_(plan.block_lines * plan.block_columns * panels_.width * panels_.count),
+        pixels_(plan.block_lines * panels_.count),
+        is_ready_(panels_.count) {}
 
-  // Before `Of` is asked of so many rows, counted through all images, and columns, from one on.
-  void Hold(Index line, Index rows, Index column, Index columns) {
+  // Prepares a block: `lines` lines from `line` on, counted through all images, and `columns`
+  // columns from `column` on.
+  void Prepare(Index line, Index lines, Index column, Index columns) {
     first_ = cotangent_ + (line * g_.columns + column) * g_.outputs;
-    rows_ = rows;
+    lines_ = lines;
     columns_ = columns;
-    const Index used = (rows - 1) * g_.columns + columns;  // pixels
-    const Index left = g_.Pixels() - line * g_.columns - column - used;
-    const bool inside = left > panels_.width / g_.outputs;  // no panel's last row is read behind the cotangent's end
-    as_they_are_ = panels_.count == 1 && (panels_.width == g_.outputs || inside);
-    std::fill(have_.begin(), have_.end(), false);
+    const Index used = (lines - 1) * g_.columns + columns;  // pixels
+    const Index left = g_.PixelCount() - line * g_.columns - column - used;
+    // Reading whole panel rows must not pass the cotangent's end.
+    const bool is_inside = panels_.width == g_.outputs || left > panels_.width / g_.outputs;
+    is_packed_ = panels_.count > 1 || !is_inside;
+    std::fill(is_ready_.begin(), is_ready_.end(), false);
   }
 
-  // The first pixel of each row of a panel; the pixels lie `Apart`.
+  // The first pixel of each line of a panel. The distance between pixels is Stride().
   const float* const* Of(Index panel) {
-    const float** const pixels = pixels_.data() + panel * rows_;
-    if (have_[panel]) return pixels;
-    for (Index row = 0; row < rows_; ++row) {
-      float* const copy = packed_ + (panel * rows_ + row) * columns_ * panels_.width;
-      pixels[row] = first_ + row * g_.columns * g_.outputs;
-      if (as_they_are_) continue;
-      PackPanel(panels_, panel, pixels[row], columns_, copy);
-      pixels[row] = copy;
+    const float** const pixels = pixels_.data() + panel * lines_;
+    if (is_ready_[panel]) return pixels;
+    for (Index line = 0; line < lines_; ++line) {
+      float* const copy = packed_ + (panel * lines_ + line) * columns_ * panels_.width;
+      pixels[line] = first_ + line * g_.columns * g_.outputs;
+      if (!is_packed_) continue;
+      PackPanel(panels_, panel, pixels[line], columns_, copy);
+      pixels[line] = copy;
     }
-    have_[panel] = true;
+    is_ready_[panel] = true;
     return pixels;
   }
 
-  Index Apart() const { return as_they_are_ ? g_.outputs : panels_.width; }
+  Index Stride() const { return is_packed_ ? panels_.width : g_.outputs; }
 
  private:
   Geometry g_;
   Panels panels_;
   const float* cotangent_;
-  Numbers packed_;
-  std::vector<const float*> pixels_;  // [panel][row]
-  std::vector<bool> have_;
+  Buffer packed_;
+  std::vector<const float*> pixels_;  // [panel][line]
+  std::vector<bool> is_ready_;        // [panel]
   const float* first_ = nullptr;
-  Index rows_ = 0, columns_ = 0;
-  bool as_they_are_ = false;
+  Index lines_ = 0, columns_ = 0;
+  bool is_packed_ = true;
 };
 
-// The tiles of all threads' sums [share][tile][row][width], together, to the gradient.
-inline void AddUp(const Panels& panels, const Runs& runs, const std::vector<GradientTile>& tiles, Index shares, float* all, float* gradient) {
-  const Index size = panels.TileSize(), count = static_cast<Index>(tiles.size());
-  for (Index at = 0; at < count; ++at)
-    for (Index row = 0; row < tiles[at].rows; ++row) {
-      float* const sums = all + at * size + row * panels.width;
-      for (Index share = 1; share < shares; ++share)
-        for (Index column = 0; column < panels.width; ++column) sums[column] += sums[share * count * size + column];
-      std::memcpy(tiles[at].In(gradient, panels, runs) + row * panels.columns, sums, panels.Have(tiles[at].panel) * sizeof(float));
-    }
-}
-
-// images [N][H][W][C] with cotangent [N][H'][W'][D] to result [h][w][C][D].
-//
-// It goes over the pixels block by block, while all of the result's tiles use them. Of a small result each thread has sums of its own, and a part
-// of the pixels, so its rounding depends on the number of threads; else the result's tiles are shared out, and no sum is of two threads.
-inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images, const float* cotangent, float* result) {
-  constexpr Index kPixels = 112, kSmall = 1 << 18;  // of a block; numbers of all threads' sums
-  constexpr Index kLarge = 1 << 18;                 // numbers that leave the second cache
-  const Panels panels(g.outputs);
-  const Runs runs(g);
-  const Index most = runs.count * runs.length * g.outputs > kLarge * Threads(pool) ? 4 * kPixels : kPixels;  // fewer passes over large sums
-  const Index held = std::min(most, g.Pixels()) * g.outputs > kLarge ? 32 : 4;  // tiles: more, where the cotangent comes from further away
-  const std::vector<GradientTile> tiles = GradientTiles(panels, runs, held);
-  const Index count = static_cast<Index>(tiles.size()), size = panels.TileSize(), lines = g.images * g.rows;
-
-  const Index columns = Even(g.columns, most), strips = Ceil(g.columns, columns);
-  const Index together = strips > 1 ? 1 : std::clamp<Index>(most / columns, 1, lines);  // rows of one image or of several
-  const Index blocks = Ceil(lines, together);
-
-  const Index owners = std::min(Threads(pool), blocks / 2), sharers = std::min(count, Threads(pool));
-  const bool own = owners >= sharers && count * size * owners <= kSmall;
-  const Index shares = own ? owners : sharers;
-  const Numbers owned(own ? shares * count * size : 0);
-  float* const all_sums = owned;
-  InParallel(pool, shares, [=, &tiles](Index share) {
-    const Range mine = own ? Range{0, count} : Part(count, share, shares), over = own ? Part(blocks, share, shares) : Range{0, blocks};
-    const Index first = over.first * together, last = std::min(lines, over.last * together);
-    const bool once = !own && last - first <= together && strips == 1;  // one block: a tile's sums are not kept
-    const Numbers shared(own || once ? 0 : mine.Size() * size);
-    float* const sums = own ? all_sums + share * count * size : static_cast<float*>(shared);
-    RunNumbers numbers(g, panels, runs, images, together, columns, held * panels.TileRows());
-    CotangentRows cotangents(g, panels, cotangent, together, columns);
-    for (Index line = first; line < last; line += together) {
-      const Index high = std::min(together, last - line);
-      for (Index column = 0; column < g.columns; column += columns) {
-        const Index wide = std::min(columns, g.columns - column);
-        const bool fresh = line == first && column == 0, finished = !own && line + high == last && column + wide == g.columns;
-        numbers.Hold(line, high, column, wide);
-        cotangents.Hold(line, high, column, wide);
-        for (Index at = mine.first; at < mine.last; ++at) {
-          const GradientTile& tile = tiles[at];
-          const RunNumbers::Found left = numbers.Of(tile);
-          const float* const* const right = cotangents.Of(tile.panel);
-          panels.OfColumns(tile.rows)(left.pixels, right, high, wide, left.first, left.step, cotangents.Apart(),
-                                      {sums + (once ? 0 : at - mine.first) * size, fresh, finished ? tile.In(result, panels, runs) : nullptr,
-                                       g.outputs, panels.Have(tile.panel), nullptr});
+// Computes one share of a kernel gradient. If the pixels are divided, the result is the share's
+// sums [tile][row][panels.width]; otherwise `sums` is not used, and the result is a part of the
+// gradient.
+inline void ComputeGradientShare(const GradientPlan& plan, Index share, const float* images,
+                                 const float* cotangent, float* sums, float* gradient) {
+  const Index columns = plan.g.columns, size = plan.panels.TileSize();
+  const Range mine = plan.TilesOf(share), lines = plan.LinesOf(share);
+  // If there is only one block, each tile is finished at once, and all use the same sums.
+  const bool is_one_block = !plan.divides_pixels && lines.Size() <= plan.block_lines &&
+                            plan.block_columns == columns;
+  const Buffer buffer(plan.divides_pixels || is_one_block ? 0 : mine.Size() * size);
+  if (!plan.divides_pixels) sums = buffer;
+  RunPixels run_pixels(plan, images);
+  CotangentPanels cotangents(plan, cotangent);
+  for (Index line = lines.first; line < lines.last; line += plan.block_lines) {
+    const Index height = std::min(plan.block_lines, lines.last - line);
+    for (Index column = 0; column < columns; column += plan.block_columns) {
+      const Index width = std::min(plan.block_columns, columns - column);
+      const bool is_first = line == lines.first && column == 0;
+      const bool is_last = line + height == lines.last && column + width == columns;
+      run_pixels.Prepare(line, height, column, width);
+      cotangents.Prepare(line, height, column, width);
+      for (Index at = mine.first; at < mine.last; ++at) {
+        const GradientTile& tile = plan.tiles[at];
+        const RunPixels::View left = run_pixels.Of(tile);
+        const float* const* const right = cotangents.Of(tile.panel);
+        Sink sink = {sums + (is_one_block ? 0 : at - mine.first) * size, is_first};
+        if (is_last && !plan.divides_pixels) {
+          sink.result = tile.In(gradient, plan.panels, plan.runs);
+          sink.stride = plan.g.outputs;
+          sink.columns = plan.panels.ColumnCount(tile.panel);
         }
+        plan.panels.ColumnsTile(tile.rows)(left.pixels, right, height, width, left.first, left.step,
+                                           cotangents.Stride(), sink);
       }
     }
+  }
+}
+
+// Adds the sums of all shares, [share][tile][row][panels.width], to the gradient.
+inline void AddShares(const GradientPlan& plan, float* all_sums, float* gradient) {
+  const Panels& panels = plan.panels;
+  for (Index at = 0; at < plan.TileCount(); ++at) {
+    const GradientTile& tile = plan.tiles[at];
+    for (Index row = 0; row < tile.rows; ++row) {
+      float* const sums = all_sums + at * panels.TileSize() + row * panels.width;
+      for (Index share = 1; share < plan.shares; ++share)
+        for (Index column = 0; column < panels.width; ++column)
+          sums[column] += sums[share * plan.SumsSize() + column];
+      float* const to = tile.In(gradient, panels, plan.runs) + row * panels.columns;
+      std::memcpy(to, sums, panels.ColumnCount(tile.panel) * sizeof(float));
+    }
+  }
+}
+
+// Computes the gradient [h][w][C][D] from images [N][H][W][C] and a cotangent [N][H'][W'][D].
+inline void DirectKernelGradient(ffi::ThreadPool& pool, const Geometry& g, const float* images,
+                                 const float* cotangent, float* gradient) {
+  const GradientPlan plan(g, ThreadCount(pool));
+  const Index share_size = plan.divides_pixels ? plan.SumsSize() : 0;
+  const Buffer buffer(plan.shares * share_size);
+  float* const all_sums = buffer;
+  ParallelFor(pool, plan.shares, [=, &plan](Index share) {
+    float* const sums = all_sums + share * share_size;
+    ComputeGradientShare(plan, share, images, cotangent, sums, gradient);
   });
-  if (own) AddUp(panels, runs, tiles, shares, all_sums, result);
+  if (plan.divides_pixels) AddShares(plan, all_sums, gradient);
 }
 
 }  // namespace jaxcnn

@@ -1,8 +1,9 @@
-// Tiles of a product of matrices, held in registers: the innermost loop of every kernel here.
+// Tiles of a matrix product, kept in registers: the innermost loop of all kernels.
 //
-// A tile has up to MostRows(vectors) rows, each of so many vectors. Its right factor is a panel, rows of so many vectors, packed or as they lie in
-// the caller's memory; its sums are [row][vectors * kLanes]. No tile has a remainder: what stands behind the last column is read, so that it must
-// be memory of ours or of the same array, and never used.
+// A tile has up to MaxRows(vectors) rows of `vectors` vectors each. Its right factor is a panel:
+// rows of `vectors` vectors, packed or as they lie in the caller's memory. Its sums are stored as
+// [row][vectors * kLanes]. Tiles always compute whole vectors. Elements behind the last column of
+// a panel are read but not used, so they must belong to our own memory or to the same array.
 #pragma once
 
 #include <algorithm>
@@ -18,182 +19,211 @@ namespace jaxcnn {
 
 using Index = std::int64_t;
 
-inline Index Ceil(Index numerator, Index denominator) { return (numerator + denominator - 1) / denominator; }
+inline Index CeilDiv(Index numerator, Index denominator) {
+  return (numerator + denominator - 1) / denominator;
+}
 
-// From the first to before the last.
+// The indices first <= index < last.
 struct Range {
   Index first, last;
 
   Index Size() const { return last - first; }
 };
 
-// One of so many parts, as even as can be.
-inline Range Part(Index all, Index part, Index parts) { return {all * part / parts, all * (part + 1) / parts}; }
+// One of `parts` parts of 0 ... total, as equal in size as possible.
+inline Range PartOf(Index total, Index part, Index parts) {
+  return {total * part / parts, total * (part + 1) / parts};
+}
 
-// The size of parts of at most so many, the last of which is not much smaller.
-inline Index Even(Index all, Index most) { return Ceil(all, Ceil(all, most)); }
+// The size of pieces of at most `limit`, of which the last is not much smaller than the others.
+inline Index EvenSize(Index total, Index limit) { return CeilDiv(total, CeilDiv(total, limit)); }
 
+// Floats of a vector, vectors of a tile's row, and vectors of a tile (accumulators).
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kMostVectors = 4, kSums = 24;  // of 32 registers
+constexpr int kLanes = 16, kMaxVectors = 4, kAccumulators = 24;  // of 32 registers
 #elif defined(__aarch64__)
-constexpr int kLanes = 4, kMostVectors = 4, kSums = 24;
+constexpr int kLanes = 4, kMaxVectors = 4, kAccumulators = 24;
 #elif defined(__AVX__)
-constexpr int kLanes = 8, kMostVectors = 2, kSums = 12;  // of 16
+constexpr int kLanes = 8, kMaxVectors = 2, kAccumulators = 12;  // of 16 registers
 #else
-constexpr int kLanes = 4, kMostVectors = 2, kSums = 12;
+constexpr int kLanes = 4, kMaxVectors = 2, kAccumulators = 12;
 #endif
 
-constexpr int kMostRows = 8;  // more have no register for their addresses
-constexpr int MostRows(int vectors) { return std::min(kMostRows, kSums / vectors); }
+constexpr int kMaxRows = 8;  // there are no registers for the addresses of more rows
+constexpr int MaxRows(int vectors) { return std::min(kMaxRows, kAccumulators / vectors); }
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 
 inline Vector Load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
 inline void Store(float* to, Vector vector) { *reinterpret_cast<Vector*>(to) = vector; }
 
-// The lanes that there are, and zeros.
-inline Vector LoadSome(const float* from, Index have) {
-  if (have >= kLanes) return Load(from);
+// Loads the first `count` lanes, at most kLanes; the others are zero.
+inline Vector LoadPartial(const float* from, Index count) {
+  if (count >= kLanes) return Load(from);
 #if defined(__AVX512F__)
-  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << std::max<Index>(0, have)) - 1), from);
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << std::max<Index>(0, count)) - 1), from);
 #else
-  Vector some{};
-  for (Index lane = 0; lane < have; ++lane) some[lane] = from[lane];
-  return some;
+  Vector vector{};
+  for (Index lane = 0; lane < count; ++lane) vector[lane] = from[lane];
+  return vector;
 #endif
 }
 
-// Only the lanes that there are.
-inline void StoreSome(float* to, Vector vector, Index have) {
-  if (have >= kLanes) return Store(to, vector);
+// Stores the first `count` lanes, at most kLanes.
+inline void StorePartial(float* to, Vector vector, Index count) {
+  if (count >= kLanes) return Store(to, vector);
 #if defined(__AVX512F__)
-  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << std::max<Index>(0, have)) - 1), vector);
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << std::max<Index>(0, count)) - 1), vector);
 #else
-  for (Index lane = 0; lane < have; ++lane) to[lane] = vector[lane];
+  for (Index lane = 0; lane < count; ++lane) to[lane] = vector[lane];
 #endif
 }
 
-// Negatives cut off; what is no number stays none.
-inline Vector Rectified(Vector vector) { return vector < 0 ? Vector{} : vector; }
+// Negative numbers become zero; NaN stays NaN.
+inline Vector Relu(Vector vector) { return vector < 0 ? Vector{} : vector; }
 
-// Where a tile goes: to its sums [row][vectors * kLanes] while more is to come, with what they hold already; in the end to the result, whose rows lie
-// `apart`, as it is or with a bias added and negatives cut off.
+// Where a tile is stored. While more products are to come, it is added to its partial sums,
+// [row][vectors * kLanes]. In the end it goes to the result, as it is or after bias and ReLU.
 struct Sink {
   float* sums;
-  bool fresh = true;  // the sums hold nothing
-  float* result = nullptr;
-  Index apart = 0, have = 0;    // of the result; so many columns from the tile's first
-  const float* bias = nullptr;  // from the tile's first column on
+  bool is_first = true;         // the partial sums are uninitialized
+  float* result = nullptr;      // null while more products are to come
+  Index stride = 0;             // between the rows of the result
+  Index columns = 0;            // of the result, from the tile's first one on
+  const float* bias = nullptr;  // from the tile's first column on; null for no bias and no ReLU
 };
 
 template <int ROWS, int VECTORS>
-inline __attribute__((always_inline)) void Put(Vector (&tile)[ROWS][VECTORS], const Sink& sink) {
-  const auto each = [&](auto f) {
+inline __attribute__((always_inline)) void StoreTile(Vector (&tile)[ROWS][VECTORS],
+                                                     const Sink& sink) {
+  const auto for_each = [&](auto f) {
 #pragma GCC unroll 8
     for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v) f(row, v, tile[row][v]);
   };
   const auto sums = [&](int row, int v) { return sink.sums + (row * VECTORS + v) * kLanes; };
-  const auto result = [&](int row, int v) { return sink.result + row * sink.apart + v * kLanes; };
-  if (!sink.fresh) each([&](int row, int v, Vector& sum) { sum += Load(sums(row, v)); });
-  if (!sink.result) return each([&](int row, int v, Vector& sum) { Store(sums(row, v), sum); });
+  const auto result = [&](int row, int v) { return sink.result + row * sink.stride + v * kLanes; };
+  if (!sink.is_first) for_each([&](int row, int v, Vector& sum) { sum += Load(sums(row, v)); });
+  if (!sink.result)
+    return for_each([&](int row, int v, Vector& sum) { Store(sums(row, v), sum); });
   if (sink.bias) {
-    Vector shift[VECTORS];
-    for (int v = 0; v < VECTORS; ++v) shift[v] = LoadSome(sink.bias + v * kLanes, sink.have - v * kLanes);
-    each([&](int row, int v, Vector& sum) { sum = Rectified(sum + shift[v]); });
+    Vector bias[VECTORS];
+    for (int v = 0; v < VECTORS; ++v)
+      bias[v] = LoadPartial(sink.bias + v * kLanes, sink.columns - v * kLanes);
+    for_each([&](int row, int v, Vector& sum) { sum = Relu(sum + bias[v]); });
   }
-  if (sink.have == VECTORS * kLanes) return each([&](int row, int v, Vector& sum) { Store(result(row, v), sum); });
-  each([&](int row, int v, Vector& sum) { StoreSome(result(row, v), sum, sink.have - v * kLanes); });
+  if (sink.columns == VECTORS * kLanes)
+    return for_each([&](int row, int v, Vector& sum) { Store(result(row, v), sum); });
+  for_each([&](int row, int v, Vector& sum) {
+    StorePartial(result(row, v), sum, sink.columns - v * kLanes);
+  });
 }
 
-// tile[row][:] += left(row) * panel[:]
+// tile[row][:] += left(row) * panel_row[:]
 template <int ROWS, int VECTORS, class Left>
-inline __attribute__((always_inline)) void AddProducts(Vector (&tile)[ROWS][VECTORS], const float* panel, Left left) {
+inline __attribute__((always_inline)) void AddOuterProduct(Vector (&tile)[ROWS][VECTORS],
+                                                           const float* panel_row, Left left) {
   Vector right[VECTORS];
 #pragma GCC unroll 4
-  for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel + v * kLanes);
+  for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel_row + v * kLanes);
 #pragma GCC unroll 8
   for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
-// A part of a panel, whose rows lie `apart`.
-struct Right {
-  const float* panel;
-  Index apart;
+// Rows of a panel; `stride` is the distance from one to the next.
+struct PanelRows {
+  const float* data;
+  Index stride;
 };
 
-// sum over runs and k < length of lefts[row][offsets[run] + offset + k] * right[run * length + k][:]
+// A tile whose left factor is given row by row: the sum over runs and k < length of
+//   lefts[row][offsets[run] + offset + k] * right[run * length + k][:]
 template <int ROWS, int VECTORS>
-void Inner(const float* const* lefts, const Index* offsets, Index runs, Index offset, Index length, Right right, const Sink& sink) {
+void MultiplyRows(const float* const* lefts, const Index* offsets, Index runs, Index offset,
+                  Index length, PanelRows right, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
   for (Index run = 0; run < runs; ++run)
 #pragma GCC unroll 4
-    for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.panel += right.apart)
-      AddProducts(tile, right.panel, [&](int row) { return left[row][k]; });
-  Put(tile, sink);
+    for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.data += right.stride)
+      AddOuterProduct(tile, right.data, [&](int row) { return left[row][k]; });
+  StoreTile(tile, sink);
 }
 
-// sum over lines and k < length of lefts[line][offset + k * step + row] * panels[line][k][:], whose rows lie `apart`
+// A tile whose left factor is given column by column: the sum over lines and k < length of
+//   lefts[line][offset + k * step + row] * panels[line][k][:]
+// where `stride` is the distance between the rows of the panels.
 template <int ROWS, int VECTORS>
-void Outer(const float* const* lefts, const float* const* panels, Index lines, Index length, Index offset, Index step, Index apart,
-           const Sink& sink) {
+void MultiplyColumns(const float* const* lefts, const float* const* panels, Index lines,
+                     Index length, Index offset, Index step, Index stride, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
   for (Index line = 0; line < lines; ++line) {
     const float* left = lefts[line] + offset;
-    const float* panel = panels[line];
+    const float* panel_row = panels[line];
 #pragma GCC unroll 4
-    for (Index k = 0; k < length; ++k, left += step, panel += apart)
-      AddProducts(tile, panel, [&](int row) { return left[row]; });
+    for (Index k = 0; k < length; ++k, left += step, panel_row += stride)
+      AddOuterProduct(tile, panel_row, [&](int row) { return left[row]; });
   }
-  Put(tile, sink);
+  StoreTile(tile, sink);
 }
 
-using InnerTile = decltype(&Inner<1, 1>);
-using OuterTile = decltype(&Outer<1, 1>);
+using RowsFunction = decltype(&MultiplyRows<1, 1>);
+using ColumnsFunction = decltype(&MultiplyColumns<1, 1>);
 
 template <int VECTORS, int... ROW>
-constexpr std::array<std::pair<InnerTile, OuterTile>, kMostRows> OfVectors(std::integer_sequence<int, ROW...>) {
-  return {{{Inner<std::min(ROW + 1, MostRows(VECTORS)), VECTORS>, Outer<std::min(ROW + 1, MostRows(VECTORS)), VECTORS>}...}};
+constexpr std::array<std::pair<RowsFunction, ColumnsFunction>, kMaxRows> FunctionsOfVectors(
+    std::integer_sequence<int, ROW...>) {
+  return {{{MultiplyRows<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS>,
+            MultiplyColumns<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS>}...}};
 }
 
 template <int... V>
-constexpr auto AllTiles(std::integer_sequence<int, V...>) {
-  return std::array<std::array<std::pair<InnerTile, OuterTile>, kMostRows>, kMostVectors>{
-      {OfVectors<V + 1>(std::make_integer_sequence<int, kMostRows>{})...}};
+constexpr auto AllFunctions(std::integer_sequence<int, V...>) {
+  return std::array<std::array<std::pair<RowsFunction, ColumnsFunction>, kMaxRows>, kMaxVectors>{
+      {FunctionsOfVectors<V + 1>(std::make_integer_sequence<int, kMaxRows>{})...}};
 }
 
-constexpr auto kTiles = AllTiles(std::make_integer_sequence<int, kMostVectors>{});  // [vectors - 1][rows - 1]
+// [vectors - 1][rows - 1]
+constexpr auto kTileFunctions = AllFunctions(std::make_integer_sequence<int, kMaxVectors>{});
 
-// How the columns of a right factor are cut into panels of equal width.
+// How the columns of a right factor are divided into panels of equal width.
 struct Panels {
-  Index columns, count, vectors, width;
+  Index columns;  // of the right factor
+  Index count;    // of panels
+  Index vectors;  // of a panel's row
+  Index width;    // of a panel, in floats
 
   explicit Panels(Index columns) : columns(columns) {
-    const Index needed = Ceil(columns, kLanes);
-    count = Ceil(needed, kMostVectors);
-    vectors = Ceil(needed, count);
+    const Index all_vectors = CeilDiv(columns, kLanes);
+    count = CeilDiv(all_vectors, kMaxVectors);
+    vectors = CeilDiv(all_vectors, count);
     width = vectors * kLanes;
-    count = Ceil(needed, vectors);
+    count = CeilDiv(all_vectors, vectors);
   }
 
-  Index First(Index panel) const { return panel * width; }
-  Index Have(Index panel) const { return std::min(width, columns - First(panel)); }
-  Index TileRows() const { return MostRows(static_cast<int>(vectors)); }  // of the largest tile,
-  Index TileSize() const { return TileRows() * width; }                   // and numbers of its sums
-  InnerTile OfPointers(Index rows) const { return kTiles[vectors - 1][rows - 1].first; }
-  OuterTile OfColumns(Index rows) const { return kTiles[vectors - 1][rows - 1].second; }
+  Index FirstColumn(Index panel) const { return panel * width; }
+  Index ColumnCount(Index panel) const { return std::min(width, columns - FirstColumn(panel)); }
 
-  // Calls f(first, count) for each tile's share of so many rows, as even as can be.
+  // Rows of the largest tile, and floats of its sums.
+  Index TileRows() const { return MaxRows(static_cast<int>(vectors)); }
+  Index TileSize() const { return TileRows() * width; }
+
+  // The functions for tiles of this many rows.
+  RowsFunction RowsTile(Index rows) const { return kTileFunctions[vectors - 1][rows - 1].first; }
+  ColumnsFunction ColumnsTile(Index rows) const {
+    return kTileFunctions[vectors - 1][rows - 1].second;
+  }
+
+  // Calls f(first, count) for each tile of this many rows, as equal in size as possible.
   template <class F>
-  void EachTile(Index rows, F f) const {
-    const Index tiles = Ceil(rows, TileRows());
+  void ForEachTile(Index rows, F f) const {
+    const Index tiles = CeilDiv(rows, TileRows());
     for (Index tile = 0; tile < tiles; ++tile) {
-      const Range part = Part(rows, tile, tiles);
+      const Range part = PartOf(rows, tile, tiles);
       f(part.first, part.Size());
     }
   }

@@ -1,9 +1,11 @@
-// The matrices of Winograd's minimal filtering, made from points at which polynomials are evaluated, and their application to vectors.
+// The matrices of Winograd's minimal filtering, and their application to vectors.
 //
-// A convolution of TAPS taps with a tile of TILE results is, transposed, a product of polynomials; it is found from its values at
-// TILE + TAPS - 2 points and at infinity (Toom and Cook). Any points will do; rounding errors depend on them. With six, 0, ±3/4 and ±3/2 make a
-// quarter to a half of the errors of the usual 0, ±1, ±2 (on choices like these: Barabasz et al. 2020, "Error Analysis and Improving the Accuracy
-// of Winograd Convolution for Deep Neural Networks").
+// A convolution with TAPS taps and a tile of TILE results is, transposed, a product of
+// polynomials. The product is determined by its values at TILE + TAPS - 2 points and at infinity
+// (Toom and Cook). Any points are correct, but the rounding errors depend on them. For six values,
+// the points 0, +-3/4 and +-3/2 give a quarter to a half of the errors of the usual 0, +-1 and +-2.
+// On such choices see Barabasz et al. 2020, "Error Analysis and Improving the Accuracy of Winograd
+// Convolution for Deep Neural Networks".
 #pragma once
 
 #include <array>
@@ -17,17 +19,18 @@ template <int ROWS, int COLUMNS>
 using Matrix = std::array<std::array<float, COLUMNS>, ROWS>;
 
 template <int ROWS, int COLUMNS>
-constexpr Matrix<COLUMNS, ROWS> Transposed(const Matrix<ROWS, COLUMNS>& matrix) {
-  Matrix<COLUMNS, ROWS> transposed{};
+constexpr Matrix<COLUMNS, ROWS> Transpose(const Matrix<ROWS, COLUMNS>& matrix) {
+  Matrix<COLUMNS, ROWS> transpose{};
   for (int i = 0; i < ROWS; ++i)
-    for (int j = 0; j < COLUMNS; ++j) transposed[j][i] = matrix[i][j];
-  return transposed;
+    for (int j = 0; j < COLUMNS; ++j) transpose[j][i] = matrix[i][j];
+  return transpose;
 }
 
 template <int COUNT>
 using Points = std::array<double, COUNT>;
 
-// [power][point]: the points' powers, and the highest alone at infinity.
+// [power][point]: the powers of the points. At infinity, the last point, only the highest power
+// is not zero.
 template <int POWERS, int POINTS>
 constexpr Matrix<POWERS, POINTS + 1> Powers(const Points<POINTS>& points) {
   Matrix<POWERS, POINTS + 1> powers{};
@@ -39,28 +42,31 @@ constexpr Matrix<POWERS, POINTS + 1> Powers(const Points<POINTS>& points) {
   return powers;
 }
 
-// [point][power]: as `Powers`, each point's divided by the product of its distances from the others.
+// [point][power]: the same, each point's divided by the product of its differences from the others.
 template <int POWERS, int POINTS>
-constexpr Matrix<POINTS + 1, POWERS> DividedPowers(const Points<POINTS>& points) {
+constexpr Matrix<POINTS + 1, POWERS> ScaledPowers(const Points<POINTS>& points) {
   Matrix<POINTS + 1, POWERS> powers{};
   for (int j = 0; j < POINTS; ++j) {
     double power = 1;
-    for (int other = 0; other < POINTS; ++other) power /= other == j ? 1 : points[j] - points[other];
+    for (int other = 0; other < POINTS; ++other)
+      power /= other == j ? 1 : points[j] - points[other];
     for (int i = 0; i < POWERS; ++i, power *= points[j]) powers[j][i] = static_cast<float>(power);
   }
   powers[POINTS][POWERS - 1] = 1;
   return powers;
 }
 
-// [point][power]: the coefficients of the polynomial that is zero at all other points; in the last row, at all.
+// [point][power]: the coefficients of the polynomial with zeros at all other points. The polynomial
+// of infinity, the last row, has zeros at all points.
 template <int POINTS>
-constexpr Matrix<POINTS + 1, POINTS + 1> Coefficients(const Points<POINTS>& points) {
+constexpr Matrix<POINTS + 1, POINTS + 1> PolynomialsWithZeros(const Points<POINTS>& points) {
   Matrix<POINTS + 1, POINTS + 1> coefficients{};
   for (int j = 0; j <= POINTS; ++j) {
-    std::array<double, POINTS + 2> polynomial{};  // with one more in front, which is zero
+    std::array<double, POINTS + 2> polynomial{};  // after one more coefficient, which is zero
     polynomial[1] = 1;
     for (int other = 0; other < POINTS; ++other)
-      for (int i = POINTS + 1; i > 0 && other != j; --i) polynomial[i] = polynomial[i - 1] - points[other] * polynomial[i];
+      for (int i = POINTS + 1; i > 0 && other != j; --i)
+        polynomial[i] = polynomial[i - 1] - points[other] * polynomial[i];
     for (int i = 0; i <= POINTS; ++i) coefficients[j][i] = static_cast<float>(polynomial[i + 1]);
   }
   return coefficients;
@@ -74,51 +80,59 @@ constexpr Points<SIDE - 1> PointsOf() {
     return {0, 0.75, -0.75, 1.5, -1.5};
 }
 
-// F(TILE x TILE, TAPS x TAPS): the matrices A, B and G of the paper, by what they transform.
+// F(TILE x TILE, TAPS x TAPS): the matrices of Lavin & Gray 2016 by what they transform. In the
+// paper's notation kImageMatrix is B', kTapMatrix is G and kSumMatrix is A'.
 template <int TILE, int TAPS>
 struct Winograd {
   static constexpr int kTile = TILE, kTaps = TAPS, kSide = TILE + TAPS - 1;
   static constexpr auto kPoints = PointsOf<kSide>();
-  static constexpr auto kOfImages = Coefficients<kSide - 1>(kPoints);
-  static constexpr auto kOfTaps = DividedPowers<TAPS, kSide - 1>(kPoints);
-  static constexpr auto kOfSums = Powers<TILE, kSide - 1>(kPoints);
-  static constexpr auto kOfCotangent = Transposed<TILE, kSide>(kOfSums);
-  static constexpr auto kOfGradient = Transposed<kSide, TAPS>(kOfTaps);
+  static constexpr auto kImageMatrix = PolynomialsWithZeros<kSide - 1>(kPoints);
+  static constexpr auto kTapMatrix = ScaledPowers<TAPS, kSide - 1>(kPoints);
+  static constexpr auto kSumMatrix = Powers<TILE, kSide - 1>(kPoints);
+  static constexpr auto kCotangentMatrix = Transpose<TILE, kSide>(kSumMatrix);
+  static constexpr auto kGradientMatrix = Transpose<kSide, TAPS>(kTapMatrix);
 };
 
-// The product of a row of the matrix and a column of vectors, without its zeros.
+// The product of a row of the matrix and a column of vectors; zeros of the matrix are skipped.
 template <const auto& MATRIX, int ROW, int... COLUMN>
-inline Vector RowTimes(const Vector* column, std::integer_sequence<int, COLUMN...>) {
+inline Vector RowTimesColumn(const Vector* column, std::integer_sequence<int, COLUMN...>) {
   Vector sum{};
-  const auto add = [&](auto weight, Vector vector) {
-    if constexpr (MATRIX[ROW][decltype(weight)::value] != 0) sum += MATRIX[ROW][decltype(weight)::value] * vector;
+  const auto add = [&](auto at, Vector vector) {
+    constexpr float kWeight = MATRIX[ROW][decltype(at)::value];
+    if constexpr (kWeight != 0) sum += kWeight * vector;
   };
   (add(std::integral_constant<int, COLUMN>{}, column[COLUMN]), ...);
   return sum;
 }
 
+// The product of the matrix and a column of vectors, passed to to(row, element).
 template <const auto& MATRIX, class To, int... ROW>
-inline void Times(const Vector* column, To to, std::integer_sequence<int, ROW...>) {
+inline void MatrixTimesColumn(const Vector* column, To to, std::integer_sequence<int, ROW...>) {
   constexpr int kColumns = static_cast<int>(MATRIX[0].size());
-  (to(ROW, RowTimes<MATRIX, ROW>(column, std::make_integer_sequence<int, kColumns>{})), ...);
+  constexpr auto kIndices = std::make_integer_sequence<int, kColumns>{};
+  (to(ROW, RowTimesColumn<MATRIX, ROW>(column, kIndices)), ...);
 }
 
-// matrix * x * matrix': x's element of row i and column j is from(i, j), the product's goes to to(i, j, element).
+// matrix * x * matrix', where from(i, j) is the element of x in row i and column j, and elements of
+// the product are passed to to(i, j, element).
 template <const auto& MATRIX, class From, class To>
 inline __attribute__((always_inline)) void Transform(From from, To to) {
-  constexpr int kRows = static_cast<int>(MATRIX.size()), kColumns = static_cast<int>(MATRIX[0].size());
-  constexpr auto rows = std::make_integer_sequence<int, kRows>{};
+  constexpr int kRows = static_cast<int>(MATRIX.size());
+  constexpr int kColumns = static_cast<int>(MATRIX[0].size());
+  constexpr auto kIndices = std::make_integer_sequence<int, kRows>{};
   Vector half[kRows][kColumns];
 #pragma GCC unroll 6
   for (int j = 0; j < kColumns; ++j) {
     Vector column[kColumns];
 #pragma GCC unroll 6
     for (int i = 0; i < kColumns; ++i) column[i] = from(i, j);
-    Times<MATRIX>(column, [&](int i, Vector element) { half[i][j] = element; }, rows);
+    MatrixTimesColumn<MATRIX>(
+        column, [&](int i, Vector element) { half[i][j] = element; }, kIndices);
   }
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i)
-    Times<MATRIX>(half[i], [&](int j, Vector element) { to(i, j, element); }, rows);
+    MatrixTimesColumn<MATRIX>(
+        half[i], [&](int j, Vector element) { to(i, j, element); }, kIndices);
 }
 
 }  // namespace jaxcnn

@@ -14,8 +14,8 @@ from jax import Array
 from jaxcnn.ops.native.loader import CALL_PREFIX
 from jaxcnn.ops.native.winograd import winograd_tile
 
-Pair = tuple[int, int]
-Pads = tuple[Pair, Pair]
+Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
+Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 
 def supports(images: Array, kernel: Array, pads: Pads, dilation: Pair) -> bool:
@@ -51,7 +51,7 @@ def convolution(
     """
     kernel_shape = (*kernel.shape[:2], *kernel.shape[:1:-1]) if flipped else kernel.shape
     call = _convolution_call("convolution", images, kernel_shape, strides, pads, dilation)
-    return call(images, kernel, turned=flipped)
+    return call(images, kernel, flipped=flipped)
 
 
 def conv_relu(

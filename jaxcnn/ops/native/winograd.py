@@ -6,9 +6,10 @@ one per tap and result pixel. A tile of T x T result pixels under t x t taps tak
 section 4). The transform of the kernel is added as a number of tiles.
 """
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
 
-TILE_SIDES = {(3, 3): (2, 4), (5, 5): (2,)}  # result pixels, for each kernel size
+# Result pixels, for each kernel size.
+TILE_SIDES: dict[Pair, tuple[int, ...]] = {(3, 3): (2, 4), (5, 5): (2,)}
 MIN_CHANNELS = 16  # of the images and of the result; for fewer, the transforms cost too much
 KERNEL_TRANSFORM_TILES = {"convolution": 100, "kernel_gradient": 16}  # tiles that take as long
 MAX_COST_RATIO = {"convolution": 0.9, "kernel_gradient": 0.6}  # of the direct convolution's cost

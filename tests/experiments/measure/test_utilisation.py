@@ -159,7 +159,7 @@ def test_expensive_samples_lengthen_the_interval():
 
 
 def test_the_overhead_on_this_machine_is_small():
-    """By CPU time: a quarter of a percent on a quiet machine, four times that if caches are contended."""
+    """A quarter of a percent of CPU time when idle, four times that if caches are contended."""
     with Sampler(jax.devices()) as sampler:
         sampler.phase("idle")
         time.sleep(3)

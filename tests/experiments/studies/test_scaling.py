@@ -4,7 +4,8 @@ import pytest
 
 from experiments import run
 from experiments.config import RunConfig
-from experiments.measure.timing import Timing, noise
+from experiments.measure.noise import noise
+from experiments.measure.timing import Timing
 from experiments.studies import scaling
 from jaxcnn.backend import Backend
 from tests.support.records import read_records

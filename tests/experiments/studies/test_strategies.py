@@ -30,8 +30,8 @@ def test_every_strategy_on_simulated_devices_agrees_and_has_no_speed(tmp_path, c
             assert metrics["largest_parameter_difference"] < equivalence.TOLERANCE
             # Gradients, loss and the number of correct predictions are summed; the number of images
             # need not be, but may be summed too, for the loss and for the metrics.
-            least, most = 4 * (PARAMETERS + 2), 4 * (PARAMETERS + 4)
-            assert least <= metrics["bytes_summed"] <= most
+            low, high = 4 * (PARAMETERS + 2), 4 * (PARAMETERS + 4)
+            assert low <= metrics["bytes_summed"] <= high
     assert records["jit"]["metrics"]["bytes_summed"] == 0
     assert "this shows that the results agree, and no speeds" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ def test_weights_for_other_classes_are_rejected(monkeypatch):
         preprocessing = Preprocessing(8, 8, 1, ("cat", "dog"))
         model = None
 
-    monkeypatch.setattr(trained_model, "open_saved", lambda *_: Saved)
+    monkeypatch.setattr(trained_model, "load_pretrained", lambda *_: Saved)
     config = RunConfig(model="lenet5", dataset="digits", init_from="somewhere")
     message = "--dataset=digits has 10 classes, the network of --init-from=somewhere 2"
     with pytest.raises(InputError, match=message):

@@ -20,9 +20,9 @@ DETERMINISTIC = (
 # Tolerance of bfloat16 as a share of the largest output: 8 bits of mantissa, rounded once per
 # layer, in up to 250 layers.
 BFLOAT16 = 0.05
-# Tolerance between the gradients of one and of eight devices, as a share of each layer's norm, where
-# it is not 1 %. Rounding errors grow with depth: by about 5 % per batch norm with the random weights
-# of the first step.
+# Tolerance between the gradients of one and of eight devices, as a share of each layer's norm; 1 %
+# for the other networks. Rounding errors grow with depth: with the random weights of the first step
+# by about 5 % per batch norm.
 ROUNDING = {
     "darknet19": 0.05,
     "yolov2": 0.1,
@@ -61,7 +61,7 @@ def test_one_step(name, devices):
 def assert_same_on_eight_devices(network: SmallNetwork, devices, grads, metrics, model_state):
     """Equal except for the order of sums, whose rounding every batch norm amplifies (`ROUNDING`).
 
-    Statistics of one device alone, or a lost share of the batch, change a gradient by half and more.
+    Statistics of a single device, or a lost share of the batch, change a gradient by half or more.
     """
     grads_of_8, metrics_of_8, model_state_of_8 = network.train_step(
         parallel.strategy("data", devices)

@@ -119,7 +119,7 @@ def test_only_the_last_save_and_the_best_state_that_it_names_are_kept(tmp_path):
 
 
 def test_the_best_state_is_complete_before_the_save_that_names_it(tmp_path):
-    """A process may be killed once ``last`` exists: its history must not name an unfinished best."""
+    """A process may be killed once ``last`` exists, whose history must not name a missing best."""
     long = np.random.default_rng(0).random(5_000_000)  # takes longer to write than ``last``
     best = dataclasses.replace(jax.device_get(train_state(steps=2)), opt_state={"long": long})
     checkpoints = training.Checkpoints(tmp_path / "c", IDENTITY)

@@ -170,7 +170,7 @@ def test_half_precisions_compute_in_half_and_keep_float32_parameters(precision):
 
 
 def test_loss_scaling_keeps_gradients_that_float16_would_lose():
-    """A gradient near 1e-8 is zero in float16, whose smallest number is 6e-8, unless scaled by 2¹⁵."""
+    """Unless scaled by 2¹⁵, a gradient near 1e-8 is zero: the smallest float16 is 6e-8."""
     state, step = logistic(precision="float16")
     batch = {"image": np.full((1, *SHAPE), 1e-3, np.float32), "label": np.int32([0])}
     # The prediction is right by a wide margin: the gradient of each other logit is e⁻¹¹, 1.7e-5.

@@ -95,7 +95,7 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_is_assigned(new_head):
 def test_without_a_new_head_the_head_must_fit():
     with pytest.raises(
         InputError,
-        match="2 of another shape: out.bias is 3 instead of 2, out.kernel is 2×3 instead of 2×2",
+        match=r"2 of another shape: out.bias is 3 instead of 2, out.kernel is 2×3 instead of 2×2",
     ):
         weights.assign(small_net(2), random_weights(small_net(3)))
 
