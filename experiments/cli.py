@@ -65,7 +65,8 @@ def parse_options(options: type[Options], program: str, arguments: list[str] | N
     Raises:
       InputError: tyro's message, which is a box of several lines, in one line.
     """
-    config = tyro.conf.OmitArgPrefixes[tyro.conf.FlagCreatePairsOff[options]]  # type: ignore[valid-type]  # no static type
+    pairs_off = tyro.conf.FlagCreatePairsOff[options]  # type: ignore[valid-type]  # a variable
+    config = tyro.conf.OmitArgPrefixes[pairs_off]
     named = Annotated[config, tyro.conf.arg(name="")]
     message = io.StringIO()
     try:

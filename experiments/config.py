@@ -26,7 +26,8 @@ class DeviceAndStudyOptions:
     preset: Literal["quick", "full"] = "quick"
     """How many cases a study has: about a minute's worth, or all of them."""
     strategy: str = field(default="auto", metadata=IDENTITY)
-    """How a step is placed on devices: jit, pmap or data; auto is jit on one device, data on several."""
+    """How a step is placed on devices: jit, pmap or data; auto is jit on one device and data on
+    several."""
     list: bool = False
     """Show studies, models, data sets and strategies, and exit."""
     dry_run: bool = False
@@ -51,11 +52,11 @@ class ModelAndDataOptions:
     """Pixels to mean 0 and variance 1 per channel of the training set; to 0 … 1; or to mean 0 and
     variance 1 per image."""
     augment: str | None = field(default=None, metadata=IDENTITY)
-    """Random augmentations, comma-separated: shift, flip, crop, affine, …, or none; see `--list`."""
+    """Random augmentations, comma-separated: shift, flip, crop, …, or none; see `--list`."""
     validation: float = field(default=0.1, metadata=IDENTITY)
     """Share of the training set that is held out to choose the best epoch."""
     pipeline: Literal["auto", "resident", "streamed"] = field(default="auto", metadata=IDENTITY)
-    """Keep the training set on the device, or stream it from worker processes; auto goes by size."""
+    """Keep the training set on the device, or stream it from processes; auto goes by size."""
     workers: int = 2
     """Worker processes of the streamed pipeline; 0 reads in threads."""
     skip_bad_images: bool = False
@@ -139,8 +140,8 @@ class OutputOptions:
 class RunOptions:
     """Trains CNNs and measures what the accelerator is worth for it.
 
-    A case whose record is already in the results folder is shown, not measured again; an interrupted
-    case is resumed. `--list` shows the studies, models and data sets to choose from.
+    A case whose record is already in the results folder is shown, not measured again; an
+    interrupted case is resumed. `--list` shows the studies, models and data sets.
     """
 
     device_and_study: DeviceAndStudyOptions

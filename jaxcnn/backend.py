@@ -176,7 +176,7 @@ def _describe_devices() -> str:
 
 def _enable_compilation_cache() -> None:
     """Caches every compiled program, in the user's cache folder unless another one is set."""
-    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # set when JAX starts
+    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # dynamic
         folder = platformdirs.user_cache_path("jaxcnn") / "xla"
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

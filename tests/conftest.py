@@ -63,9 +63,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def strict_dtype_promotion(request):
-    """Implicit promotion between dtypes is an error, except in tests that are marked."""
-    marked = request.node.get_closest_marker("standard_promotion")
-    with jax.numpy_dtype_promotion("standard" if marked else "strict"):
+    """Implicit promotion between dtypes is an error.
+
+    Except in tests that are marked, and in those of half precision: Flax's own layers mix half
+    precision with float32 statistics.
+    """
+    half_precision = "bfloat16" in request.node.name or "float16" in request.node.name
+    is_standard = half_precision or request.node.get_closest_marker("standard_promotion")
+    with jax.numpy_dtype_promotion("standard" if is_standard else "strict"):
         yield
 
 

@@ -1,9 +1,9 @@
 """Every command and every example of the documents is run.
 
-The word after a fence's language says how: ``sh`` must succeed; ``sh slow`` too, among the slow tests;
-``sh gpu`` and ``sh tpu`` succeed, or exit with code 2 if there is no such device; of ``sh show``, which
-needs a file or minutes that a test does not have, only the options are checked. Installation and the
-README's first command are run by ``.ci/run``, to the letter.
+The word after a fence's language says how: ``sh`` must succeed; ``sh slow`` too, among the slow
+tests; ``sh gpu`` and ``sh tpu`` succeed, or exit with code 2 if there is no such device. Of
+``sh show``, which needs a file or minutes that a test does not have, only the options are checked.
+Installation and the README's first command are run by ``.ci/run``, to the letter.
 """
 
 import os
@@ -30,7 +30,7 @@ LONGEST_LINE = 100
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
-    """(document, word after the language, text) of each fenced block; lines are joined at ``\\``."""
+    """(document, word after the language, text) of each block; continued lines are joined."""
     return [
         (path.name, word or "", text.replace("\\\n", " "))
         for path in DOCUMENTS
@@ -115,7 +115,9 @@ def test_commands(commands, word, tmp_path, request):
         assert allowed, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, _, text in blocks("python")])
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, id=name) for name, _, text in blocks("python")]
+)
 def test_examples(text, tmp_path):
     done = run([sys.executable, "-c", text], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

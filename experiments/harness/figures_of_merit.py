@@ -57,8 +57,8 @@ def compute(
     if backend.simulated or not seconds or f"bytes_per_{work}" not in metrics:
         return {}, {}
     devices = origin.get("strategy_devices", 1)
-    default = jax.config.jax_default_matmul_precision or "default"  # type: ignore[attr-defined]  # set when JAX starts
-    precision = origin.get("precision", default)
+    default = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
+    precision = origin.get("precision", default or "default")
     dtype = origin.get("dtype", case.config.precision)
     measured_peak = peak.measure_peak(backend.devices[0], dtype, precision)
     peaks = {

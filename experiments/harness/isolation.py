@@ -1,7 +1,7 @@
 """A case in a process of its own: what kills the process is a result, not the end of the study.
 
-`measure_isolated` is the parent's side. The child is ``python -m experiments.studies``, which reads a
-request from stdin, and writes the result to the file that it is given (`serve`).
+`measure_isolated` is the parent's side. The child is ``python -m experiments.studies``, which reads
+a request from stdin and writes the result to the file that it is given (`serve`).
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def measure_isolated(
       case: its configuration gets the memory limit filled in.
       context: names the study. Its backend is not the child's: an accelerator belongs to one
         process, a CPU to many.
-      environment: variables that the child has in addition to, or instead of, those of this process.
+      environment: variables of the child, in addition to, or instead of, those of this process.
 
     Raises:
       InputError: the case is impossible as configured, or the memory is too little even for JAX.
@@ -177,7 +177,7 @@ def _check_memory_limit(limit: int) -> None:
     held = data_segment_size() or 0
     if limit < held + MIN_COMPILE_MEMORY:
         raise InputError(
-            f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process with JAX "
-            f"loaded holds {held:,} and needs {MIN_COMPILE_MEMORY:,} more to compile anything; "
+            f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process with "
+            f"JAX loaded holds {held:,} and needs {MIN_COMPILE_MEMORY:,} more to compile anything; "
             f"allow {held + MIN_COMPILE_MEMORY:,} at least"
         )

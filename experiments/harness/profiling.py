@@ -30,7 +30,7 @@ def check(config: RunConfig, backend: Backend) -> None:
     Raises:
       InputError: libtpu is installed, there is no TPU, and JAX chooses the platform itself.
     """
-    jax_chooses_platform = not jax.config.jax_platforms  # type: ignore[attr-defined]  # set when JAX starts
+    jax_chooses_platform = not jax.config.jax_platforms  # type: ignore[attr-defined]  # dynamic
     if (
         config.profile
         and backend.platform != "tpu"

@@ -96,8 +96,8 @@ class Study:
       columns: metrics shown side by side where a study has several cases.
       isolated: a case may kill its process, so that on a CPU each one gets its own.
       next_cases: ``next_cases(cases, records)`` returns the cases that follow from those measured
-        so far, or none if the question is answered. Called whenever no case is left; for a plan with
-        records whose status is ``predicted`` in place of missing ones.
+        so far, or none if the question is answered. Called whenever no case is left; for a plan,
+        with records whose status is ``predicted`` in place of missing ones.
       answers: the statuses that answer the question; such a case is not measured again and is not a
         failure.
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices

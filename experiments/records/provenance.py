@@ -24,7 +24,7 @@ def describe(backend: Backend) -> dict[str, Any]:
 
     from jaxcnn.ops import native
 
-    matmul_precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # set when JAX starts
+    products = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
     return {
         "platform": backend.platform,
         "accelerator": accelerator(backend),
@@ -42,7 +42,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "freed_memory_kept": allocation.keeps_freed_memory(),
         "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,
-        "matmul_precision": matmul_precision or "default",
+        "matmul_precision": products or "default",
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -11,7 +11,7 @@ from jaxcnn.errors import InputError
 
 
 def prepare_folder(folder: str, option: str = "results") -> epath.Path:
-    """Creates the folder named by an option and checks, before anything is measured, that it is writable.
+    """Creates the folder of an option and checks that it is writable, before anything is measured.
 
     Raises:
       InputError: it cannot be created or written.

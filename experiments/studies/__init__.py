@@ -69,7 +69,7 @@ STUDIES: dict[str, Study] = {
         columns=strategies.COLUMNS,
     ),
     "at_once": Study(
-        about="how much sooner are many networks trained at once than one by one, and are they equal?",
+        about="how much sooner are many networks trained at once than one by one?",
         cases=at_once.cases,
         measure=at_once.measure,
         columns=at_once.COLUMNS,
@@ -105,8 +105,8 @@ STUDIES: dict[str, Study] = {
         columns=search.COLUMNS,
     ),
     "descent": Study(
-        about="which path do full-batch, mini-batch and single-sample descent take, and what does a "
-        "step of each cost?",
+        about="which path do full-batch, mini-batch and single-sample descent take, and what does "
+        "a step of each cost?",
         cases=descent.cases,
         measure=descent.measure,
         columns=descent.COLUMNS,

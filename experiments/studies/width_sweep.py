@@ -151,7 +151,7 @@ class Epoch:
 @contextlib.contextmanager
 def _compilation_cache_disabled() -> Iterator[None]:
     """Disables JAX's compilation cache, so that compile times do not depend on earlier runs."""
-    enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]  # set when JAX starts
+    enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]  # dynamic
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()  # JAX checks only once whether the cache is enabled
     try:

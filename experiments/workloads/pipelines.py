@@ -1,7 +1,7 @@
 """From a data set to the compiled functions that the training loop calls.
 
-The resident pipeline keeps the data on the device and gathers batches inside the compiled program; the
-streamed one feeds batches from worker processes. Both deliver the same bytes in the same order.
+The resident pipeline keeps the data on the device and gathers batches inside the compiled program;
+the streamed one feeds batches from worker processes. Both deliver the same bytes in the same order.
 """
 
 import itertools
@@ -112,7 +112,9 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     }
     feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed)
     one = np.int32(1)
-    program = compile_program(strategy.compile(multi_step(step, feed), resident=True), state, data, one)
+    program = compile_program(
+        strategy.compile(multi_step(step, feed), resident=True), state, data, one
+    )
     train = program.executable
     evaluation = compile_program(
         strategy.compile_evaluation(evaluate_dataset(step.evaluation, feed), resident=True),

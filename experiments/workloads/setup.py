@@ -150,8 +150,8 @@ def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
         )
     if config.batch_size > len(train):
         raise InputError(
-            f"batch size {config.batch_size} is larger than the training set of {len(train)} images: "
-            "choose a smaller --batch-size"
+            f"batch size {config.batch_size} is larger than the training set of {len(train)} "
+            "images: choose a smaller --batch-size"
         )
     preprocessing = Preprocessing(
         config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise

@@ -18,9 +18,9 @@ Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 class Strategy(abc.ABC):
     """Places a train state and its batches on devices, and compiles the step that works on them.
 
-    The base class holds what is the same wherever state, batch and data have one `Sharding` each. A
-    subclass sets the three shardings and implements `compile` and `compile_evaluation`; it overrides
-    whatever else differs.
+    The base class holds what is the same wherever state, batch and data have one `Sharding` each.
+    A subclass sets the three placements and implements `compile` and `compile_evaluation`; it
+    overrides whatever else differs.
 
     Attributes:
       about: one line for listings.
@@ -44,7 +44,7 @@ class Strategy(abc.ABC):
 
     @classmethod
     def device_count(cls, available: int) -> int:
-        """The number of devices it uses out of `available`; every batch size is a multiple of it."""
+        """The number of devices it uses out of `available`; batch sizes are multiples of it."""
         return available
 
     def check_batch_size(self, batch_size: int) -> None:
@@ -67,7 +67,7 @@ class Strategy(abc.ABC):
         return jax.device_put(batch, self.batch_placement)
 
     def place_data(self, data: PyTree) -> PyTree:
-        """Puts arrays that every device needs whole, such as a resident data set, on the devices."""
+        """Puts arrays that every device needs whole, such as a data set, on the devices."""
         return jax.device_put(data, self.data_placement)
 
     def abstract_state(self, state: Shapes) -> Shapes:

@@ -42,7 +42,7 @@ UNSHARDED = BatchSharding()
 
 
 def unit_scale(images: Array, keys: Array | None) -> Array:
-    """Maps bytes 0 … 255 to f32 0 … 1; passes floating-point images through. The default `Preprocess`."""
+    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 

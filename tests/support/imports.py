@@ -1,7 +1,7 @@
 """The import graph of the two packages, read from their source: every kind of import counts.
 
-A *file* is a module's dotted name. A *room* is the second part of the name (``jaxcnn.ops``); entry
-points of `experiments`, which are files beside the rooms or a room's ``__main__``, are rooms of their own.
+A *file* is a module's dotted name. A *room* is its second part (``jaxcnn.ops``). Entry points of
+`experiments`, files beside the rooms or a room's ``__main__``, are rooms of their own.
 """
 
 import ast
@@ -65,7 +65,9 @@ def room_graph(files: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
     rooms: dict[str, set[str]] = {}
     for module, imports in files.items():
         here = room(module)
-        rooms.setdefault(here, set()).update(room(other) for other in imports if room(other) != here)
+        rooms.setdefault(here, set()).update(
+            room(other) for other in imports if room(other) != here
+        )
     return rooms
 
 

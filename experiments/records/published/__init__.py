@@ -1,4 +1,4 @@
-"""Records published with the project: figures of the studied documents, and its own measurements."""
+"""Published records: figures of the studied documents, and the project's own measurements."""
 
 from pathlib import Path
 

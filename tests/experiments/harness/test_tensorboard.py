@@ -16,7 +16,7 @@ from experiments.harness.tensorboard import ScalarWriter
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
 from jaxcnn.training.optimizer import schedule
-from tests.experiments.test_resume import finish, last_step, start, stop_within
+from tests.experiments.test_resume import finish, last_step, send_signal_within, start
 
 SMALL = [
     "--study=train",
@@ -132,7 +132,7 @@ def test_the_scalars_of_a_case_agree_with_its_record(tmp_path, capsys):
 def test_a_run_killed_within_an_epoch_and_resumed(tmp_path):
     more = ("--save-every=7", f"--log-dir={tmp_path / 'logs'}")
     process = start(tmp_path / "r", *more)
-    stop_within(tmp_path / "r", process, signal.SIGKILL, 47, 130)  # an epoch has 45 steps
+    send_signal_within(tmp_path / "r", process, signal.SIGKILL, 47, 130)  # an epoch has 45 steps
     process.communicate(timeout=60)
     killed_at = last_step(tmp_path / "r")
     assert "resuming" in finish(tmp_path / "r", *more)

@@ -90,7 +90,7 @@ def test_impossible_training_options_are_rejected(options, message):
     [
         (
             {"model": "lenet5"},
-            "model 'lenet5' does not find objects; --study=detection needs --model=yolov2",
+            "model 'lenet5' does not detect objects: --study=detection needs --model=yolov2",
         ),
         (
             {"model": "yolov2", "image_size": 100},

@@ -75,7 +75,7 @@ def test_a_convolution_is_the_float32_convolution_of_the_rounded_values(argument
     quantized = Int8Conv(layer, largest_input=2.0)
     step = np.float32(2.0) / np.float32(127)
     rounded = np.clip(np.round(np.asarray(images) / step), -127, 127) * step
-    layer.kernel[...] = quantized.kernel[...] * quantized.kernel_scale[...]
+    layer.kernel[...] = quantized.kernel[...].astype(jnp.float32) * quantized.kernel_scale[...]
     outputs = jax.jit(lambda layer, images: layer(images))(quantized, images)
     np.testing.assert_allclose(outputs, layer(rounded), rtol=1e-4, atol=1e-5)
     largest = np.abs(quantized.kernel[...]).reshape(-1, arguments["outputs"]).max(0)

@@ -207,6 +207,7 @@ def test_next_scale(scale, finite_steps, finite, expected):
     assert (float(scale), int(finite_steps)) == expected
 
 
+@pytest.mark.standard_promotion
 @EVERY_MODEL
 def test_the_train_step_of_every_model_lowers_for_every_platform(name):
     network = small_network(name)
