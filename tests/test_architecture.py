@@ -139,7 +139,7 @@ def test_few_files_lie_beside_the_rooms():
 @pytest.fixture
 def planted(tmp_path):
     """A copy of the source in which a test can plant an import."""
-    for module, path in source_files(ROOT).items():
+    for path in source_files(ROOT).values():
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(path.read_text())

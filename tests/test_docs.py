@@ -27,6 +27,7 @@ RUN_BY_CI = ("python3 -m venv", "pip install", "pytest", ".ci/run", ".venv/bin/p
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(python -m experiments\.\w+\s[^`]+)`")
 LONGEST_LINE = 100
+QUICK = ("--list", "--help", "--dry-run", "experiments.summary")  # commands of a few seconds
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
@@ -63,7 +64,8 @@ def run_cases() -> list:
     for name, word, text in blocks("sh"):
         commands = shell_commands(text)
         if word != "show" and commands:
-            marks = [pytest.mark.slow] if word == "slow" else []
+            is_quick = all(any(option in c for option in QUICK) for c in commands)
+            marks = [] if is_quick and word != "slow" else [pytest.mark.slow]
             cases.append(pytest.param(commands, word, id=f"{name}: {commands[0]}", marks=marks))
     return cases
 

@@ -1,6 +1,6 @@
 """What a study is: its cases, where they run, and what measuring one returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.records import STATUSES, Record
+from experiments.records.metrics import METRICS
 from jaxcnn import data, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -19,6 +20,13 @@ class CaseResult:
     """What measuring a case returned; the fields go into its `Record` under the same names.
 
     Attributes:
+      metrics: by the names of `METRICS`, in SI units.
+      samples: raw samples by any name; those behind a metric have the metric's name.
+      curves: one dict of numbers per epoch.
+      utilisation: as `measure.utilisation.Sampler.to_json` returns it.
+      provenance: whatever describes the measurement, as JSON; ``remarks`` is a list of sentences
+        that are printed beside the metrics.
+      dataset_summary, mistakes: of a training run, as `evidence` returns them.
       status: one of `experiments.records.STATUSES`; ``ok`` if the case was measured.
       message: why the status is not ``ok``.
     """
@@ -36,6 +44,7 @@ class CaseResult:
     def __post_init__(self):
         if self.status not in STATUSES:
             raise ValueError(f"unknown status {self.status!r}; known: {', '.join(STATUSES)}")
+        _require_metrics(self.metrics)
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,8 @@ class Case:
 
     Attributes:
       config: the options, defaults filled in.
-      settings: what makes it different from other cases, as JSON; part of its record.
+      settings: what makes it different from other cases, as JSON; part of its record. ``point``,
+        if present, labels the case in titles.
       parts: the parts of its readable name.
       data: fingerprint of the data that it reads.
     """
@@ -88,12 +98,16 @@ def _always(case: Case, backend: Backend) -> bool:
 class Study:
     """A question, and how it is answered.
 
+    Sentences about the records of a study are a row of `experiments.analysis.ANALYSES`, a chart is
+    a row of `experiments.report.sections.SECTIONS`.
+
     Attributes:
       about: the question.
       cases: ``cases(config, backend)`` fills in defaults, rejects what is impossible, and lists the
         cases to measure. It is quick and reads no data.
       measure: ``measure(case, context)`` answers the question for one case.
-      columns: metrics shown side by side where a study has several cases.
+      columns: metrics shown side by side where a study has several cases; a study of one case
+        shows all its metrics.
       isolated: a case may kill its process, so that on a CPU each one gets its own.
       next_cases: ``next_cases(cases, records)`` returns the cases that follow from those measured
         so far, or none if the question is answered. Called whenever no case is left; for a plan,
@@ -112,6 +126,18 @@ class Study:
     next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
+
+    def __post_init__(self):
+        _require_metrics(self.columns)
+
+
+def _require_metrics(names: Iterable[str]) -> None:
+    """Raises `ValueError` for a name that is not in `METRICS`."""
+    if unknown := sorted(set(names) - METRICS.keys()):
+        raise ValueError(
+            f"unknown metrics {unknown}: correct them, or add a row with their unit to METRICS in "
+            "experiments/records/metrics.py"
+        )
 
 
 def training_case(config: RunConfig, backend: Backend) -> Case:

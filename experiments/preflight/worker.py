@@ -104,8 +104,9 @@ def _failure(target: Target, error: Exception) -> CompileResult:
 
 def _count(request: CompileRequest, program: Program) -> dict[str, int]:
     """Work of all devices together; each moves the whole state and its share of the batch."""
-    count = parallel.device_count(request.spec.strategy, request.target.devices)
-    share = parallel.batch_share(program.batch, count)
+    strategy, available = request.spec.strategy, request.target.devices
+    count = parallel.device_count(strategy, available)
+    share = parallel.batch_share(program.batch, parallel.batch_multiple(strategy, available))
     return {
         "flops": model_flops(program.step, program.state, program.batch),
         "bytes": count * compulsory_bytes(program.step, program.state, share),

@@ -73,9 +73,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
             f"model {config.model!r} detects objects: study 'batch_sweep' needs a network that "
             "classifies images"
         )
-    devices = parallel.device_count(config.strategy, len(backend.devices))
+    multiple = parallel.batch_multiple(config.strategy, len(backend.devices))
     defaults = {
-        "batch_size": math.lcm(PRESETS[config.preset].first, devices),
+        "batch_size": math.lcm(PRESETS[config.preset].first, multiple),
         "image_size": max(spec.input_shape[:2]),
         "optimizer": spec.recipe.optimizer,
         "learning_rate": spec.recipe.learning_rate,

@@ -107,7 +107,7 @@ def _spec(
     config: RunConfig, name: str, strategy: str, precision: str, target: Target
 ) -> ProgramSpec:
     row = models.spec(name)
-    unit = parallel.device_count(strategy, target.devices)
+    unit = parallel.batch_multiple(strategy, target.devices)
     batch = config.batch_size or math.ceil((row.recipe.batch_size or DEFAULT_BATCH) / unit) * unit
     if batch % unit:
         raise InputError(

@@ -85,7 +85,7 @@ def region_objective(
 def _image_loss(
     predictions: Array, boxes: Array, labels: Array, anchors: Array
 ) -> tuple[Array, Array]:
-    """Loss ``f[]`` and correctness ``bool[]`` of one image; arguments as the objective, without N."""
+    """Loss ``f[]`` and correctness ``bool[]`` of one image, with the objective's arguments."""
     valid = (labels >= 0) & jnp.all(boxes[:, 2:] >= MIN_SIDE, axis=-1)
     boxes = jnp.where(valid[:, None], boxes, 0.5)  # unused rows need a finite logarithm
     slots, targets = _assign(boxes, predictions.shape[:2], anchors)

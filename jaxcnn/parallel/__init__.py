@@ -15,6 +15,7 @@ __all__ = [
     "REFERENCE",
     "STRATEGIES",
     "Strategy",
+    "batch_multiple",
     "batch_share",
     "device_count",
     "resolve",
@@ -48,6 +49,15 @@ def device_count(name: str, available: int) -> int:
     (1, 8)
     """
     return STRATEGIES[resolve(name, available)].device_count(available)
+
+
+def batch_multiple(name: str, available: int) -> int:
+    """What the batch sizes of a strategy, or ``auto``, are multiples of on `available` devices.
+
+    >>> batch_multiple("jit", 8), batch_multiple("pmap", 8)
+    (1, 8)
+    """
+    return STRATEGIES[resolve(name, available)].batch_multiple(available)
 
 
 def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Strategy:

@@ -19,8 +19,10 @@ class Strategy(abc.ABC):
     """Places a train state and its batches on devices, and compiles the step that works on them.
 
     The base class holds what is the same wherever state, batch and data have one `Sharding` each.
-    A subclass sets the three placements and implements `compile` and `compile_evaluation`; it
-    overrides whatever else differs.
+    A subclass sets the three placements in its ``__init__``, after ``super().__init__``, and
+    implements `compile` and `compile_evaluation`; it overrides whatever else differs. One that
+    partitions a program over several CPU devices traces it without native kernels
+    (`jaxcnn.ops.native.without_native_kernels`), which the compiler cannot partition.
 
     Attributes:
       about: one line for listings.
@@ -44,17 +46,25 @@ class Strategy(abc.ABC):
 
     @classmethod
     def device_count(cls, available: int) -> int:
-        """The number of devices it uses out of `available`; batch sizes are multiples of it."""
+        """The number of devices it uses out of `available`."""
         return available
 
+    @classmethod
+    def batch_multiple(cls, available: int) -> int:
+        """What every batch size must be a multiple of: each device works on an equal share.
+
+        A strategy that does not divide the batch overrides this with 1.
+        """
+        return cls.device_count(available)
+
     def check_batch_size(self, batch_size: int) -> None:
-        """Raises `InputError` unless the batch divides evenly among the devices."""
-        count = len(self.devices)
-        if batch_size < 1 or batch_size % count:
-            nearest = max(1, round(batch_size / count)) * count
+        """Raises `InputError` unless the batch size is a positive multiple of `batch_multiple`."""
+        multiple = self.batch_multiple(len(self.devices))
+        if batch_size < 1 or batch_size % multiple:
+            nearest = max(1, round(batch_size / multiple)) * multiple
             raise InputError(
-                f"batch size {batch_size} cannot be used on {count} device(s): it must be a "
-                f"positive multiple of {count}, such as {nearest}"
+                f"batch size {batch_size} cannot be used on {len(self.devices)} device(s): it must "
+                f"be a positive multiple of {multiple}, such as {nearest}"
             )
 
     def place(self, state: TrainState) -> TrainState:

@@ -1,6 +1,7 @@
 """Every network compared with its published parameters, FLOPs and shapes; `build` and `Dropout`."""
 
 import functools
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +97,16 @@ def published_layer_rows(name: str):
     return layer_rows(abstract_model(name), models.spec(name).input_shape)
 
 
-@pytest.mark.parametrize("name", CLOSED_FORMS)
+# Tracing these networks takes many seconds.
+SLOW = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
+
+
+def with_slow_marks(names: Iterable[str]) -> list:
+    """The names as parameters, those of `SLOW` with the marker."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in names]
+
+
+@pytest.mark.parametrize("name", with_slow_marks(CLOSED_FORMS))
 def test_parameters_flops_and_output_shape_are_those_of_the_closed_form(name):
     tally, spec, model = CLOSED_FORMS[name](), models.spec(name), abstract_model(name)
     assert models.count_parameters(model) == tally.trainable
@@ -154,7 +164,7 @@ def test_flops_of_each_layer_of_darknet19_are_the_published_ones():
     assert sum(row.flops for row in rows) == models.spec("darknet19").flops
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", with_slow_marks(models.MODELS))
 def test_parameters_and_flops_of_the_layers_add_up_to_those_of_the_network(name):
     rows, spec = published_layer_rows(name), models.spec(name)
     assert sum(row.trainable for row in rows) == spec.parameters
