@@ -4,6 +4,7 @@ import pytest
 
 from experiments import run
 from experiments.workloads import equivalence
+from jaxcnn import parallel
 from tests.support.records import read_records
 
 SMALL = ["--study=strategies", "--model=logistic", "--batch-size=16"]

@@ -8,6 +8,8 @@ import pytest
 from jaxcnn import parallel
 from tests.support.small_networks import EVERY_MODEL, SmallNetwork, small_network
 
+pytestmark = pytest.mark.standard_promotion  # the batch norm of Flax mixes dtypes
+
 # The networks without dropout and batch norm, whose loss is the same in training and evaluation.
 DETERMINISTIC = (
     "logistic",

@@ -70,5 +70,6 @@ def weight_after_two_steps(name: str) -> float:
         "rmsprop_1": 1 - 0.1 * (2 / np.sqrt(1.3 + 1) + 1 / np.sqrt(1.27 + 1)),
     }.items(),
 )
+@pytest.mark.standard_promotion  # Optax mixes integers and floats
 def test_optimizers(name, weight):
     assert weight_after_two_steps(name) == pytest.approx(weight, rel=1e-4)
