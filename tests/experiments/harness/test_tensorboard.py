@@ -95,6 +95,7 @@ def test_a_run_from_the_start_discards_an_earlier_one(tmp_path):
     assert read_scalars(tmp_path)["step/loss"] == [(1, 2.0)]
 
 
+@pytest.mark.standard_promotion  # Optax mixes integers and floats
 def test_the_scalars_of_a_case_agree_with_its_record(tmp_path, capsys):
     logs = tmp_path / "logs"
     arguments = [*SMALL, "--schedule=cosine", f"--results={tmp_path / 'r'}", f"--log-dir={logs}"]

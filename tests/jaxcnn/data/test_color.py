@@ -39,7 +39,7 @@ def test_hsv_to_rgb_equals_colorsys_for_hues_outside_0_to_1_too():
     expected = [colorsys.hsv_to_rgb(*map(float, hsv)) for hsv in COLORS]
     for turns in (-1, 0, 2):
         np.testing.assert_allclose(
-            hsv_to_rgb(jnp.array(COLORS) + jnp.array([turns, 0, 0])), expected, atol=3e-6
+            hsv_to_rgb(jnp.array(COLORS) + jnp.array([turns, 0.0, 0.0])), expected, atol=3e-6
         )
 
 
