@@ -41,7 +41,6 @@ MARKED = {
         "experiments/harness",
         "experiments/measure",
         "experiments/preflight",
-        "experiments/records",
         "experiments/test_json_output",
         "experiments/test_run",
         "experiments/workloads",
