@@ -117,6 +117,8 @@ class MeasuringOptions:
     """A TOML file of additional accelerators, laid out as experiments/hardware/devices.toml."""
     memory_limit: int | None = None
     """Memory limit in bytes of a case in a process of its own; default: most of what is free."""
+    launches: int | None = None
+    """How often the study `peers` starts each library; default: 5 with --preset=full, else 1."""
     time_limit: float = 1800.0
     """Time limit in seconds of such a case."""
     profile: bool = False
@@ -166,6 +168,7 @@ class RunConfig(
             "patience",
             "save_every",
             "memory_limit",
+            "launches",
         ):
             self._require(name, lambda value: value >= 1, "must be 1 or more")
         for name in ("learning_rate", "stages", "target_loss", "time_limit"):

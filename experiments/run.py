@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jaxcnn
 from experiments.cli import FAILED, INTERRUPTED, OK, console, run_command
 from experiments.config import RunConfig, parse
-from experiments.measure import allocation
 from jaxcnn.errors import require_known
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def _run(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
         _StudyCases(name, STUDIES[name], STUDIES[name].cases(config, devices))
         for name in config.studies
     ]
+    _report_unused(config, studies, devices, console)
     if config.dry_run:
         plan = [
             planned
@@ -77,6 +78,18 @@ def _run(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
         return OK, {"cases": [_planned_json(planned) for planned in plan]}
     tensorboard.check(config.log_dir)
     return _measure(config, studies, devices, console)
+
+
+def _report_unused(
+    config: RunConfig, studies: Sequence[_StudyCases], devices: "Backend", console: "Console"
+) -> None:
+    """Says which of the given options make no difference to the chosen studies."""
+    from experiments.harness.unused_options import unused_options
+
+    by_name = {each.name: (each.study, each.cases) for each in studies}
+    for name in unused_options(config, by_name, devices):
+        option = name.replace("_", "-")
+        console.print(f"note: --{option} has no effect on --study={','.join(by_name)}")
 
 
 def _planned_json(planned: "PlannedCase") -> dict[str, Any]:
@@ -145,5 +158,5 @@ def _print_choices(console: "Console") -> None:
 
 
 if __name__ == "__main__":
-    allocation.keep_freed_memory()
+    jaxcnn.keep_freed_memory()
     sys.exit(main())

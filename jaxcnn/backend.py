@@ -4,6 +4,7 @@ JAX chooses its platform once, at the first request for devices. `select` decide
 checks that JAX uses the selected platform, and enables the persistent compilation cache.
 """
 
+import dataclasses
 import importlib.util
 import os
 import re
@@ -56,6 +57,10 @@ class Backend:
     def __str__(self) -> str:
         label = f"{len(self.devices)} × {self.devices[0].device_kind} ({self.platform})"
         return f"{label}, simulated on one host" if self.simulated else label
+
+    def first(self, count: int) -> "Backend":
+        """The same backend with only its first devices; they stay simulated if they were."""
+        return dataclasses.replace(self, devices=self.devices[:count])
 
 
 def select(device: str = "auto") -> Backend:
@@ -180,3 +185,6 @@ def _enable_compilation_cache() -> None:
         folder = platformdirs.user_cache_path("jaxcnn") / "xla"
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # Otherwise no program with a convolution that devices share is found again; see
+    # `jaxcnn.ops.partitioning`.
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)

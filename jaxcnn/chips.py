@@ -1,5 +1,6 @@
-"""Detects a TPU from the devices on the PCI bus, without JAX and without libtpu."""
+"""Which chips this machine has, found without JAX and without libtpu."""
 
+import platform
 from pathlib import Path
 
 _GOOGLE_VENDOR_ID = "0x1ae0"
@@ -9,7 +10,7 @@ _TPU_DEVICE_IDS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "
 
 
 def has_tpu(root: Path = Path("/")) -> bool:
-    """Whether this machine has a TPU.
+    """Whether this machine has a TPU, by the devices on the PCI bus.
 
     Args:
       root: the folder that contains ``sys`` and ``dev``.
@@ -21,3 +22,14 @@ def has_tpu(root: Path = Path("/")) -> bool:
     )
     on_bus = any(device.read_text().strip() in _TPU_DEVICE_IDS for device in google_devices)
     return on_bus or any(root.glob("dev/accel*")) or any(root.glob("dev/vfio/[0-9]*"))
+
+
+def cpu_name() -> str:
+    """The product name of the processor, as the operating system reports it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,6 +1,7 @@
 """Shared fixtures. Tests run on eight simulated CPU devices unless JAXCNN_TEST_DEVICE is set."""
 
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -9,9 +10,14 @@ import pytest
 from jaxcnn import backend
 from tests.support.paths import DATA
 
+# A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C
+# would wait forever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 BACKEND = backend.select(os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8"))
 
-# Files whose tests get a marker, by their path below this folder.
+# What gets a marker: folders, files, and single tests (``file::test`` and what follows), by their
+# path below this folder.
 MARKED = {
     "smoke": (
         "test_architecture",
@@ -32,10 +38,46 @@ MARKED = {
         "experiments/test_json_output",
         "experiments/workloads/test_pipelines",
     ),
+    "slow": (
+        "experiments/harness/test_tensorboard::test_the_scalars_of_a_case_agree_with_its_record",
+        "experiments/measure/test_training_flops"
+        "::test_a_step_is_three_forward_passes_minus_the_first_layers_input_gradient[resnet50",
+        "experiments/preflight/test_compiler"
+        "::test_a_cached_result_needs_no_process_and_a_fresh_one_does",
+        "experiments/preflight/test_preflight::test_several_chips_sum_their_gradients",
+        "experiments/preflight/test_preflight::test_the_same_case_is_not_compiled_again",
+        "experiments/preflight/test_preflight::test_without_a_compiler_a_program_is_only_lowered",
+        "experiments/studies/test_at_once::test_the_study_reports_equal_results_and_the_speed_up",
+        "experiments/studies/test_inference::test_a_checkpoint_has_the_accuracy_of_its_training_run",
+        "experiments/studies/test_parity::test_eight_devices_train_the_same",
+        "experiments/studies/test_transfer::test_a_fine_tuned_body_changes",
+        "experiments/studies/test_transfer::test_a_resnet_starts_from_a_pytorch_file",
+        "experiments/studies/test_width_sweep::test_a_killed_study_resumes",
+        "experiments/test_predict::test_a_darknet_file_with_a_list_of_names",
+        "experiments/test_resume::test_a_run_killed_within_an_epoch",
+        "experiments/test_resume::test_ctrl_c_of_a_streamed_run_with_workers",
+        "experiments/workloads/test_predictions"
+        "::test_the_confusion_matrix_of_a_record_has_its_test_accuracy[resident-pmap]",
+        "jaxcnn/detection/test_loss::test_gradient_descent_on_the_predictions",
+        "jaxcnn/models/test_models::test_layers_have_the_published_output_shapes[inception",
+        "jaxcnn/ops/test_native_programs"
+        "::test_train_steps_for_other_platforms_contain_no_cpu_lowering[cuda-vgg16]",
+        "jaxcnn/ops/test_native_programs"
+        "::test_train_steps_for_other_platforms_contain_no_cpu_lowering[tpu-vgg16]",
+        "jaxcnn/weights/test_darknet::test_darknet19_computes_the_logits_of_numpy",
+        "jaxcnn/weights/test_darknet::test_yolov2_is_read",
+        "jaxcnn/weights/test_pytorch::test_each_name_has_one_tensor_of_its_shape"
+        "_and_no_tensor_is_left_over[resnet1",
+        "kernels/test_sanitize::test_kernels_with_random_shapes",
+        "kernels/test_sanitize::test_planted_errors_are_noticed",
+        "test_docs::test_examples[adding-a-model.md]",
+    ),
     "version": (
         "jaxcnn/ops/test_native_programs",
         "jaxcnn/parallel",
         "jaxcnn/test_backend",
+        "jaxcnn/test_info",
+        "jaxcnn/test_kernel_registration",
         "jaxcnn/training",
         "jaxcnn/weights/test_checkpoint",
         "experiments/harness",
@@ -55,9 +97,15 @@ def pytest_collection_modifyitems(items):
         if not item.path.is_relative_to(here):  # a doctest of the packages
             continue
         path = item.path.relative_to(here).with_suffix("").as_posix()
+        name = f"{path}::{item.name}"
         for marker, prefixes in MARKED.items():
-            if any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes):
+            if any(_is_named_by(prefix, name) for prefix in prefixes):
                 item.add_marker(marker)
+
+
+def _is_named_by(prefix: str, name: str) -> bool:
+    """Whether the prefix names this test, or its whole file, or a folder that contains it."""
+    return name.startswith(prefix) and ("::" in prefix or name[len(prefix)] in "/:")
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,11 @@ DOCUMENT = ROOT / "docs" / "architecture.md"
 # from all of `jaxcnn`.
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "jaxcnn": (
-        ("errors", "chips"),
-        ("backend", "ops", "data", "training", "weights", "quantize", "detection"),
-        ("models", "parallel"),
+        ("errors", "chips", "allocation"),
+        ("backend", "ops", "data", "weights", "detection"),
+        ("fast_layers", "info", "kernel_registration"),
+        ("models", "training", "quantize"),
+        ("parallel",),
     ),
     "experiments": (
         ("hardware", "cli"),
@@ -40,6 +42,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "export",
             "predict",
             "summary",
+            "documents",
             "report.__main__",
             "preflight.__main__",
             "studies.__main__",

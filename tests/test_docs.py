@@ -27,7 +27,7 @@ RUN_BY_CI = ("python3 -m venv", "pip install", "pytest", ".ci/run", ".venv/bin/p
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(python -m experiments\.\w+\s[^`]+)`")
 LONGEST_LINE = 100
-QUICK = ("--list", "--help", "--dry-run", "experiments.summary")  # commands of a few seconds
+QUICK = ("--list", "--help", "--dry-run", "experiments.summary", "jaxcnn.info")  # of a few seconds
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
@@ -75,6 +75,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
     from experiments.cli import parse_options
     from experiments.compare import CompareConfig
     from experiments.config import parse
+    from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
     from experiments.preflight.__main__ import PreflightConfig
@@ -84,6 +85,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
     options = {
         "experiments.predict": PredictConfig,
         "experiments.compare": CompareConfig,
+        "experiments.documents": DocumentsConfig,
         "experiments.export": ExportConfig,
         "experiments.report": ReportConfig,
         "experiments.preflight": PreflightConfig,

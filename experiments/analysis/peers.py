@@ -9,6 +9,7 @@ from experiments.records import Record
 # Description, what it is relative to, metric.
 RATIOS = (
     ("train step", "the best peer's time", "train_over_best_peer"),
+    ("train step, many in one call", "the best peer's time", "many_steps_over_best_peer"),
     ("inference", "the best peer's time", "inference_over_best_peer"),
     ("train step", "plain Flax's time", "train_over_flax"),
     ("inference", "plain Flax's time", "inference_over_flax"),

@@ -10,15 +10,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments.measure.flops import model_flops
+from jaxcnn.fast_layers import BatchNorm
 from jaxcnn.models import lenet
-from jaxcnn.models.layers import (
-    AvgPool,
-    BatchNorm,
-    Dropout,
-    GlobalAvgPool,
-    LocalResponseNorm,
-    MaxPool,
-)
+from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
 
 LAYERS = (
     nnx.Conv,
@@ -114,7 +108,7 @@ def training_step_flops(
 
 
 def _set_training_mode(model: nnx.Module, trainable: tuple[str, ...]) -> nnx.Module:
-    """Frozen layers run as in evaluation, as in `jaxcnn.training.step.Network`.
+    """Frozen layers run as in evaluation, as in `jaxcnn.training.network.Network`.
 
     Batch norm does too: its shapes and costs are the same.
     """

@@ -1,7 +1,8 @@
 """Timing of calls: compilation, the first call and the steady state apart; every sample is kept.
 
 Each call is waited for (`jax.block_until_ready`) before the next one starts and before the clock is
-read: a dispatch that is not waited for takes the same time whatever it computes.
+read: a dispatch that is not waited for takes the same time whatever it computes. A call must keep
+its arguments on the device: implicit transfers (`jax.transfer_guard`) are errors.
 """
 
 import contextlib
@@ -236,7 +237,8 @@ def _is_steady(samples: list[float]) -> bool:
 
 
 def _sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
-    start = clock()
-    for _ in range(calls):
-        jax.block_until_ready(call())
-    return (clock() - start) / calls
+    with jax.transfer_guard("disallow"):  # a copy that nobody asked for would be timed as well
+        start = clock()
+        for _ in range(calls):
+            jax.block_until_ready(call())
+        return (clock() - start) / calls

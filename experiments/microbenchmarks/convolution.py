@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from experiments.microbenchmarks.kernel import Kernel, format_shapes, normal_operands
 from jaxcnn.ops import conv_general_dilated
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The peer in plain Flax: the network as a newcomer writes it, with `nnx.jit` and Flax's layers."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import jax
@@ -9,17 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax import Array, lax
+from jax import Array
 
-from experiments.peers import layers
-from experiments.peers.layers import Layer, Task
-
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": nnx.relu,
-    "tanh": nnx.tanh,
-    "leaky_relu": partial(nnx.leaky_relu, negative_slope=0.1),
-}
-POOLS = {"max": nnx.max_pool, "average": nnx.avg_pool}
+from experiments.peers.flax_network import build_network
+from experiments.peers.task import Task
 
 
 class Flax:
@@ -27,7 +19,7 @@ class Flax:
 
     def __init__(self, task: Task):
         jax.config.update("jax_platforms", "cpu")
-        self.model = _chain(task.layers, task, nnx.Rngs(0))
+        self.model = build_network(task)
         self.optimizer = nnx.Optimizer(self.model, _optimizer(task), wrt=nnx.Param)
         self.step = nnx.jit(_make_step(task))
         self.predict = nnx.jit(lambda model, images: model(images))
@@ -88,81 +80,3 @@ def _make_step(task: Task) -> Callable[[nnx.Module, nnx.Optimizer, Array, Array]
         return loss
 
     return step
-
-
-class _Residual(nnx.Module):
-    """A residual block: ``body(x) + shortcut(x)``."""
-
-    def __init__(self, body: nnx.Module, shortcut: nnx.Module):
-        self.body, self.shortcut = body, shortcut
-
-    def __call__(self, x: Array) -> Array:
-        return self.body(x) + self.shortcut(x)
-
-
-def _chain(chain: tuple[Layer, ...], task: Task, rngs: nnx.Rngs) -> nnx.Sequential:
-    return nnx.Sequential(*(_build(layer, task, rngs) for layer in chain))
-
-
-def _build(layer: Layer, task: Task, rngs: nnx.Rngs) -> Callable[[Array], Array]:
-    match layer:
-        case layers.Conv() | layers.Dense() | layers.Norm():
-            return _build_with_weights(layer, task, rngs)
-        case layers.Activation(kind):
-            return ACTIVATIONS[kind]
-        case layers.Pool(kind, window, strides, same):
-            return partial(
-                POOLS[kind],
-                window_shape=(window, window),
-                strides=(strides, strides),
-                padding="SAME" if same else "VALID",
-            )
-        case layers.ResponseNorm():
-            return partial(_response_norm, layer=layer)
-        case layers.Dropout(rate):
-            return nnx.Dropout(rate, rngs=rngs)
-        case layers.Flatten():
-            return lambda images: images.reshape(len(images), -1)
-        case layers.GlobalAverage():
-            return lambda images: images.mean(axis=(1, 2))
-        case layers.Residual(body, shortcut):
-            return _Residual(_chain(body, task, rngs), _chain(shortcut, task, rngs))
-
-
-def _build_with_weights(
-    layer: layers.Conv | layers.Dense | layers.Norm, task: Task, rngs: nnx.Rngs
-) -> nnx.Module:
-    weights = task.layer_weights(layer.name)
-    module: Any
-    if isinstance(layer, layers.Norm):
-        module = nnx.BatchNorm(
-            len(weights["scale"]), epsilon=layer.epsilon, momentum=layer.momentum, rngs=rngs
-        )
-    elif isinstance(layer, layers.Dense):
-        module = nnx.Linear(*weights["kernel"].shape, rngs=rngs)
-    else:
-        module = _conv(layer, weights, rngs)
-    for name, array in weights.items():
-        getattr(module, name)[...] = jnp.asarray(array)
-    module.has_weight_decay = "kernel" in weights and task.has_weight_decay(layer.name)
-    return module
-
-
-def _conv(layer: layers.Conv, weights: dict[str, np.ndarray], rngs: nnx.Rngs) -> nnx.Conv:
-    side, _, inputs, outputs = weights["kernel"].shape
-    padding = side // 2 if layer.padding is None else layer.padding
-    return nnx.Conv(
-        inputs,
-        outputs,
-        (side, side),
-        layer.strides,
-        padding=((padding, padding),) * 2,
-        use_bias="bias" in weights,
-        rngs=rngs,
-    )
-
-
-def _response_norm(images: Array, *, layer: layers.ResponseNorm) -> Array:
-    window = (1, 1, 1, 2 * layer.radius + 1)
-    squares = lax.reduce_window(images**2, 0.0, lax.add, window, (1, 1, 1, 1), "SAME")
-    return images / (layer.bias + layer.alpha * squares) ** layer.beta

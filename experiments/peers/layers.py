@@ -1,29 +1,37 @@
-"""A network as a list of layers that every library can build, and the task that each one performs.
+"""A network as a list of layers that every library can build.
 
 Imports no deep-learning library. The numbers of channels and units and the sizes of kernels are
-those of the weights, which have the names that they have in the network of `jaxcnn`.
+those of the weights. These have the names that they have in the network of `jaxcnn`, if it is one.
 """
 
-import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import numpy as np
 
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolution, with a bias if its weights have one.
+    """Convolution over all axes of the images, with a bias if its weights have one.
 
     Attributes:
-      name: of its weights.
-      padding: pixels on every side; half the kernel if not given.
-      strides: along both axes.
+      name: of its weights; the kernel is ``[sides…, inputs / groups, outputs]``.
+      padding: pixels on every side; half the kernel's side along each axis if not given.
+      strides: along all axes.
+      groups: of input channels; as many as channels for a depthwise convolution.
     """
 
     name: str
     padding: int | None = None
     strides: int = 1
+    groups: int = 1
+
+    def pads(self, sides: Sequence[int]) -> tuple[int, ...]:
+        """Pixels at either end of each axis, for a kernel of these sides.
+
+        >>> Conv("conv").pads((1, 7))
+        (0, 3)
+        """
+        return tuple(side // 2 if self.padding is None else self.padding for side in sides)
 
 
 @dataclass(frozen=True)
@@ -43,20 +51,64 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Activation:
-    """An elementwise function; the leaky ReLU has a slope of 0.1."""
+class LayerNorm:
+    """Layer norm over the channels."""
 
-    kind: Literal["relu", "leaky_relu", "tanh"]
+    name: str
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A factor for each channel, ``scale`` among its weights."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise function; the leaky ReLU has a slope of 0.1, and GELU is exact."""
+
+    kind: Literal["relu", "leaky_relu", "relu6", "tanh", "sigmoid", "silu", "gelu"]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Pooling; `same` as in TensorFlow: ``ceil(side / strides)`` windows."""
+    """Pooling.
+
+    Attributes:
+      kind: average pools have no padding.
+      window: its side along all axes.
+      strides: along all axes.
+      padding: pixels on every side; ``same`` as in TensorFlow, ``ceil(side / strides)`` windows; or
+        ``ceil``, which keeps a last incomplete window, as in Caffe.
+    """
 
     kind: Literal["max", "average"]
     window: int = 2
     strides: int = 2
-    same: bool = False
+    padding: int | Literal["same", "ceil"] = 0
+
+    def __post_init__(self):
+        if self.kind == "average" and self.padding != 0:
+            raise ValueError("average pools have no padding: libraries count its pixels or do not")
+
+    def pads(self, side: int) -> tuple[int, int]:
+        """Pixels at the start and at the end of an axis of this length.
+
+        >>> Pool("max", 3, 2, "same").pads(8), Pool("max", 3, 2, "ceil").pads(8)
+        ((0, 1), (0, 1))
+        """
+        if isinstance(self.padding, int):
+            return self.padding, self.padding
+        if self.padding == "same":
+            windows = -(-side // self.strides)
+        else:
+            windows = 1 + max(0, -(-(side - self.window) // self.strides))
+            windows -= (windows - 1) * self.strides >= side  # it would start beyond the images
+        pixels = max(0, (windows - 1) * self.strides + self.window - side)
+        start = pixels // 2 if self.padding == "same" else 0
+        return start, pixels - start
 
 
 @dataclass(frozen=True)
@@ -86,7 +138,9 @@ class Flatten:
 
 @dataclass(frozen=True)
 class GlobalAverage:
-    """``[N, H, W, C]`` to ``[N, C]``."""
+    """``[N, H, W, C]`` to ``[N, C]``, or to ``[N, 1, 1, C]`` if `keep_axes`."""
+
+    keep_axes: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,10 +151,26 @@ class Residual:
     shortcut: tuple["Layer", ...] = ()
 
 
+@dataclass(frozen=True)
+class Gate:
+    """``x * body(x)``, broadcast over the image, as in squeeze and excitation."""
+
+    body: tuple["Layer", ...]
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """The outputs of branches side by side along the channels; an empty one is the identity."""
+
+    branches: tuple[tuple["Layer", ...], ...]
+
+
 Layer = (
     Conv
     | Dense
     | Norm
+    | LayerNorm
+    | Scale
     | Activation
     | Pool
     | ResponseNorm
@@ -108,58 +178,7 @@ Layer = (
     | Flatten
     | GlobalAverage
     | Residual
+    | Gate
+    | Concatenation
 )
-
-
-@dataclass(frozen=True)
-class Task:
-    """A network, a batch and an optimizer, which every library trains and evaluates.
-
-    Attributes:
-      model: the network's name in `jaxcnn.models`.
-      layers: the same network, layer by layer.
-      weights: its parameters and running statistics, by their names in that network.
-      images: one batch, ``f32[N, H, W, C]``.
-      labels: its classes, ``i32[N]``.
-      num_classes: the number of classes.
-      optimizer: ``sgd``, ``momentum`` or ``adam``.
-      learning_rate: constant.
-      weight_decay: the loss includes half the squared norm of the kernels, times this factor.
-      weight_decay_layers: the layers to whose kernels that applies; all if empty.
-      threads: that a library may use.
-    """
-
-    model: str
-    layers: tuple[Layer, ...]
-    weights: dict[str, np.ndarray]
-    images: np.ndarray
-    labels: np.ndarray
-    num_classes: int
-    optimizer: str
-    learning_rate: float
-    weight_decay: float
-    weight_decay_layers: tuple[str, ...]
-    threads: int
-
-    @property
-    def binary(self) -> bool:
-        """Whether the single output is the logit of the second of two classes."""
-        return self.weights["out.kernel"].shape[-1] == 1
-
-    def layer_weights(self, name: str) -> dict[str, np.ndarray]:
-        """The weights of a layer, of ``kernel``, ``bias``, ``scale``, ``mean`` and ``var``."""
-        split = [(*path.rpartition("."), array) for path, array in self.weights.items()]
-        return {weight: array for layer, _, weight, array in split if layer == name}
-
-    def has_weight_decay(self, name: str) -> bool:
-        """Whether weight decay applies to the kernel of a layer."""
-        layers = self.weight_decay_layers
-        return self.weight_decay > 0 and (not layers or name.split(".")[0] in layers)
-
-    def without_dropout(self) -> "Task":
-        """The same without dropout, so that training losses can be compared.
-
-        No two libraries draw the same random numbers.
-        """
-        layers = tuple(layer for layer in self.layers if not isinstance(layer, Dropout))
-        return dataclasses.replace(self, layers=layers)
+WithWeights = Conv | Dense | Norm | LayerNorm | Scale

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from experiments.peers.layers import (
     Activation,
+    Concatenation,
     Conv,
     Dense,
     Dropout,
@@ -19,15 +20,19 @@ from experiments.peers.layers import (
     Residual,
     ResponseNorm,
 )
-from jaxcnn.errors import require_known
 from jaxcnn.models.cats_vs_dogs import CatsVsDogs
 from jaxcnn.models.darknet import COARSE, FINE
+from jaxcnn.models.googlenet import MODULES
+from jaxcnn.models.vgg import PLANS
 
 Layers = tuple[Layer, ...]
 
 RELU, TANH, LEAKY = Activation("relu"), Activation("tanh"), Activation("leaky_relu")
 LRN = ResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
-MAX_POOL_3 = Pool("max", 3, 2, same=True)
+ALEXNET_LRN = ResponseNorm(radius=2, bias=2.0, alpha=1e-4, beta=0.75)
+GOOGLENET_LRN = ResponseNorm(radius=2, bias=1.0, alpha=1e-4 / 5, beta=0.75)
+MAX_POOL_3 = Pool("max", 3, 2, "same")
+CEIL_POOL_3 = Pool("max", 3, 2, "ceil")
 
 
 def _conv_relu(name: str) -> Layers:
@@ -54,21 +59,61 @@ def _plan(plan: str, prefix: str, unit: Callable[[str], Layers]) -> Layers:
     return tuple(layers)
 
 
-def _residual_block(number: int, strides: int) -> Layers:
+def _basic_block(name: str, strides: int) -> Layers:
     """He et al. 2016, figure 5 left."""
-    name = f"blocks.layers.{number}"
-    body = (*_conv_norm(f"{name}.conv1", strides), RELU, *_conv_norm(f"{name}.conv2"))
-    return Residual(body, _conv_norm(f"{name}.shortcut", strides) if strides > 1 else ()), RELU
+    return (*_conv_norm(f"{name}.conv1", strides), RELU, *_conv_norm(f"{name}.conv2"))
 
 
-def _residual_blocks(counts: tuple[int, ...]) -> Layers:
-    """Residual blocks, by their number in each stage; later stages start with a stride of 2."""
-    strided = {sum(counts[:stage]) for stage in range(1, len(counts))}
-    return tuple(
-        layer
-        for number in range(sum(counts))
-        for layer in _residual_block(number, 2 if number in strided else 1)
+def _bottleneck(name: str, strides: int) -> Layers:
+    """He et al. 2016, figure 5 right."""
+    return (
+        *(*_conv_norm(f"{name}.conv1"), RELU),
+        *(*_conv_norm(f"{name}.conv2", strides), RELU),
+        *_conv_norm(f"{name}.conv3"),
     )
+
+
+def _residual_blocks(block: Callable[[str, int], Layers], counts: tuple[int, ...]) -> Layers:
+    """Residual blocks, by their number in each stage; later stages start with a stride of 2.
+
+    The shortcut is a convolution where the shape changes; at the first bottleneck, which widens the
+    images, as well.
+    """
+    strided = {sum(counts[:stage]) for stage in range(1, len(counts))}
+    widened = strided | {0} if block is _bottleneck else strided
+    result: list[Layer] = []
+    for number in range(sum(counts)):
+        name, strides = f"blocks.layers.{number}", 2 if number in strided else 1
+        shortcut = _conv_norm(f"{name}.shortcut", strides) if number in widened else ()
+        result += [Residual(block(name, strides), shortcut), RELU]
+    return tuple(result)
+
+
+def _resnet(block: Callable[[str, int], Layers], counts: tuple[int, ...]) -> Layers:
+    """He et al. 2016, table 1."""
+    return (
+        *(*_conv_norm("conv1", 2), RELU, Pool("max", 3, 2, 1)),
+        *_residual_blocks(block, counts),
+        *(GlobalAverage(), Dense("out")),
+    )
+
+
+def _inception(name: str) -> Concatenation:
+    """Szegedy et al. 2015, figure 2b."""
+    branch = [f"inception.{name}.branches.{number}.layers" for number in range(4)]
+    return Concatenation(
+        (
+            _conv_relu(f"{branch[0]}.0"),
+            (*_conv_relu(f"{branch[1]}.0"), *_conv_relu(f"{branch[1]}.1")),
+            (*_conv_relu(f"{branch[2]}.0"), *_conv_relu(f"{branch[2]}.1")),
+            (Pool("max", 3, 1, "same"), *_conv_relu(f"{branch[3]}.1")),
+        )
+    )
+
+
+def _inceptions(stage: str) -> Layers:
+    """The modules of a stage, such as ``3``."""
+    return tuple(_inception(name) for name in MODULES if name.startswith(stage))
 
 
 NETWORKS: dict[str, Layers] = {
@@ -112,7 +157,7 @@ NETWORKS: dict[str, Layers] = {
     ),
     "resnet18_cifar": (
         *(*_conv_norm("conv1"), RELU),
-        *_residual_blocks((2, 2, 2, 2)),
+        *_residual_blocks(_basic_block, (2, 2, 2, 2)),
         *(GlobalAverage(), Dense("out")),
     ),
     "darknet19": (
@@ -120,21 +165,26 @@ NETWORKS: dict[str, Layers] = {
         *_plan(COARSE, "features.coarse", _conv_norm_leaky),
         *(Conv("out"), GlobalAverage()),
     ),
+    "alexnet": (
+        *(Conv("conv1", 0, 4), RELU, ALEXNET_LRN, Pool("max", 3, 2)),
+        *(Conv("conv2", groups=2), RELU, ALEXNET_LRN, Pool("max", 3, 2)),
+        *(Conv("conv3"), RELU, Conv("conv4", groups=2), RELU),
+        *(Conv("conv5", groups=2), RELU, Pool("max", 3, 2), Flatten()),
+        *(Dropout(0.5), Dense("dense6"), RELU),
+        *(Dropout(0.5), Dense("dense7"), RELU, Dense("out")),
+    ),
+    "vgg11": (
+        *_plan(PLANS[11], "convolve", _conv_relu),
+        *(Flatten(), Dense("dense1"), RELU, Dropout(0.5)),
+        *(Dense("dense2"), RELU, Dropout(0.5), Dense("out")),
+    ),
+    "googlenet": (
+        *(Conv("stem.layers.0.conv", strides=2), RELU, CEIL_POOL_3, GOOGLENET_LRN),
+        *(*_conv_relu("stem.layers.3"), *_conv_relu("stem.layers.4"), GOOGLENET_LRN, CEIL_POOL_3),
+        *(*_inceptions("3"), CEIL_POOL_3, *_inceptions("4"), CEIL_POOL_3, *_inceptions("5")),
+        *(GlobalAverage(), Dropout(0.4), Dense("out")),
+    ),
+    "resnet18": _resnet(_basic_block, (2, 2, 2, 2)),
+    "resnet34": _resnet(_basic_block, (3, 4, 6, 3)),
+    "resnet50": _resnet(_bottleneck, (3, 4, 6, 3)),
 }
-
-
-def network_layers(model: str) -> Layers:
-    """The layers of a network.
-
-    Args:
-      model: its name, such as ``lenet_like`` or ``mlp:1024``.
-
-    Raises:
-      InputError: the network is not in `NETWORKS`.
-
-    >>> network_layers("logistic")
-    (Flatten(), Dense(name='out'))
-    """
-    base = model.partition(":")[0]
-    require_known("network for study 'peers'", base, NETWORKS)
-    return NETWORKS[base]

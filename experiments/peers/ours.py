@@ -1,4 +1,4 @@
-"""The peer `ours`: the train step of `jaxcnn`, with many steps per dispatch or a single one."""
+"""The peer `ours`: the train step of `jaxcnn`, with a single step per call or many of them."""
 
 from functools import cached_property
 
@@ -6,21 +6,24 @@ import jax
 import numpy as np
 
 from experiments.measure.flops import compulsory_bytes, model_flops
-from experiments.peers.layers import Dropout, Task
+from experiments.peers.flax_network import build_network
+from experiments.peers.task import Task
+from experiments.peers.user_networks import USER_NETWORKS
 from jaxcnn import backend, models, parallel, training, weights
 from jaxcnn.data.order import epoch_order
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.models import layers
 
-MAX_STEPS = 32  # of a dispatch
-MAX_BYTES = 2**24  # of the images that are on the device for a dispatch
+MAX_STEPS = 32  # of a call
+MAX_BYTES = 2**24  # of the images that are on the device for a call
 
 
 class Ours:
-    """A network of `jaxcnn`. Programs are compiled at their first use.
+    """A network of `jaxcnn.models`, or a user's in plain Flax, which `training.create` accelerates.
 
-    The resident data contain the batch once for each step of a dispatch, in such an order that each
-    step of the first epoch gathers exactly that batch.
+    Programs are compiled at their first use. The resident data of `many_steps` contain the batch
+    once for each step of a call, in such an order that each step of the first epoch gathers exactly
+    that batch.
     """
 
     def __init__(self, task: Task):
@@ -39,7 +42,6 @@ class Ours:
         steps = max(2, min(MAX_STEPS, MAX_BYTES // task.images.nbytes))
         self.feed = ResidentFeed(steps * len(task.labels), len(task.labels))
         self.batch = self.strategy.place_batch({"image": task.images, "label": task.labels})
-        self.data = self.strategy.place_data(self._resident_data())
         self.steps_done = 0
 
     def logits(self) -> np.ndarray:
@@ -47,24 +49,24 @@ class Ours:
         return np.asarray(self._predict(self.state, self.batch["image"]))
 
     def losses(self, steps: int) -> list[float]:
-        """Takes steps in one dispatch; returns the cross-entropy of each, before its update."""
-        metrics = self._dispatch(steps)
-        return (np.asarray(metrics["loss"]) / np.asarray(metrics["count"]).clip(1))[:steps].tolist()
+        """Takes steps; returns the cross-entropy of each, before its update."""
+        metrics = [self._take_step() for _ in range(steps)]
+        return [float(each["loss"]) / float(each["count"]) for each in metrics]
 
     def train(self, steps: int) -> None:
-        """Takes steps, as many per dispatch as possible, and waits for them."""
-        while steps:
-            count = min(steps, self.feed.capacity - self.steps_done % self.feed.capacity)
-            metrics = self._dispatch(count)
-            steps -= count
+        """Takes steps, one per call, on the same batch, and waits for them."""
+        for _ in range(steps):
+            metrics = self._take_step()
         jax.block_until_ready((metrics, self.state))
 
-    def once(self, steps: int) -> None:
-        """Takes steps, one per dispatch, and waits for them."""
-        for _ in range(steps):
-            self.state, metrics = self._single_step(self.state, self.batch)
+    def many_steps(self, steps: int) -> None:
+        """Takes steps, as many per call as possible, and waits for them."""
+        while steps:
+            count = min(steps, self.feed.capacity - self.steps_done % self.feed.capacity)
+            self.state, metrics = self._multi_step(self.state, self._data, np.int32(count))
+            self.steps_done += count
+            steps -= count
         jax.block_until_ready((metrics, self.state))
-        self.steps_done += steps
 
     def infer(self, calls: int) -> None:
         """Makes forward passes and waits for them."""
@@ -80,15 +82,18 @@ class Ours:
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(self.state.params)),
         }
 
-    def _dispatch(self, count: int) -> dict[str, jax.Array]:
-        self.state, metrics = self._multi_step(self.state, self.data, np.int32(count))
-        self.steps_done += count
+    def _take_step(self) -> dict[str, jax.Array]:
+        self.state, metrics = self._single_step(self.state, self.batch)
+        self.steps_done += 1
         return metrics
 
-    def _resident_data(self) -> dict[str, np.ndarray]:
+    @cached_property
+    def _data(self):
         positions = np.argsort(epoch_order(self.feed.count, self.feed.seed, 0))
         rows = np.arange(self.feed.count)[positions] % self.feed.batch_size
-        return {"image": self.task.images[rows], "label": self.task.labels[rows]}
+        return self.strategy.place_data(
+            {"image": self.task.images[rows], "label": self.task.labels[rows]}
+        )
 
     @cached_property
     def _multi_step(self):
@@ -105,9 +110,11 @@ class Ours:
 
 def _build_model(task: Task):
     """The network with the task's weights, and with dropout only if the task has it."""
+    if task.model in USER_NETWORKS:
+        return build_network(task)
     shape = task.images.shape[1:]
     model = models.build(task.model, num_classes=task.num_classes, input_shape=shape)
     weights.assign(model, task.weights)
-    if not any(isinstance(layer, Dropout) for layer in task.layers):
+    if not task.has_dropout:
         model.set_attributes(layers.Dropout, rate=0.0, raise_if_not_found=False)
     return model

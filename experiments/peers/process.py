@@ -9,22 +9,45 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-# The packages that each peer needs. The first word of a peer's name is its library, the others say
-# how it is used.
-PEERS: dict[str, tuple[str, ...]] = {
-    "ours": (),
-    "flax": (),
-    "torch": ("torch",),
-    "torch channels-last": ("torch",),
-    "torch compiled": ("torch",),
-    "torch compiled channels-last": ("torch",),
-    "keras": ("keras", "tensorflow"),
-    "keras xla": ("keras", "tensorflow"),
+
+@dataclass(frozen=True)
+class Peer:
+    """A row of `PEERS`.
+
+    Attributes:
+      packages: that it needs.
+      works: the kinds of work that are timed, by the methods of the network in its process.
+    """
+
+    packages: tuple[str, ...] = ()
+    works: tuple[str, ...] = ("train", "infer")
+
+    @property
+    def trains(self) -> bool:
+        """Whether it can take train steps."""
+        return "train" in self.works
+
+
+KERAS = ("keras", "tensorflow")
+# The first word of a peer's name is its library, the others say how it is used. A frozen network
+# has its weights compiled in as constants, so it cannot be trained.
+PEERS: dict[str, Peer] = {
+    "ours": Peer(works=("train", "many_steps", "infer")),
+    "flax": Peer(),
+    "torch": Peer(("torch",)),
+    "torch channels-last": Peer(("torch",)),
+    "torch compiled": Peer(("torch",)),
+    "torch compiled channels-last": Peer(("torch",)),
+    "torch compiled frozen": Peer(("torch",), works=("infer",)),
+    "torch compiled frozen channels-last": Peer(("torch",), works=("infer",)),
+    "keras": Peer(KERAS),
+    "keras xla": Peer(KERAS),
 }
 ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -43,7 +66,9 @@ class PeerFailed(Exception):
 
 def missing_packages(peer: str) -> list[str]:
     """The packages that a peer needs and that are not installed."""
-    return [package for package in PEERS[peer] if importlib.util.find_spec(package) is None]
+    return [
+        package for package in PEERS[peer].packages if importlib.util.find_spec(package) is None
+    ]
 
 
 class Worker:

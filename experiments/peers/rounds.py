@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.peers.process import Worker
@@ -17,7 +17,7 @@ class Turn:
 
     Attributes:
       worker: that does it.
-      work: ``train``, ``once`` or ``infer``.
+      work: ``train``, ``many_steps`` or ``infer``.
     """
 
     worker: Worker
@@ -45,17 +45,21 @@ class Rounds:
     idle_load: float
 
 
-def time_interleaved(turns: Sequence[Turn], rounds: int, *, sample: float) -> Rounds:
+def time_interleaved(
+    turns: Sequence[Turn], rounds: int, *, sample: float, calls: Mapping[str, int] | None = None
+) -> Rounds:
     """Takes one sample of each turn per round, every other round in reverse order.
 
     This is `measure.timing.time_interleaved` over processes.
 
     Args:
       turns: of workers that have already compiled this work.
-      rounds: a comparison needs 7.
+      rounds: a comparison within one launch needs 7.
       sample: seconds that a sample takes; one call if that takes longer.
+      calls: the number of calls in a sample, as an earlier launch had them, by the turn's name.
     """
-    calls = {turn.name: max(1, math.ceil(sample / _estimate(turn))) for turn in turns}
+    fitting = {turn.name: max(1, math.ceil(sample / _estimate(turn))) for turn in turns}
+    calls = {turn.name: (calls or fitting)[turn.name] for turn in turns}
     samples: dict[str, list[float]] = {turn.name: [] for turn in turns}
     idle = elapsed = 0.0
     workers = {turn.worker.peer: turn.worker for turn in turns}

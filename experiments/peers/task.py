@@ -1,45 +1,70 @@
-"""The task of a configuration: the network, the weights and the batch that every peer gets."""
+"""The task that every library performs: a network, its weights, a batch and an optimizer.
 
-import os
+Imports no deep-learning library.
+"""
+
+import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
-from flax import nnx
 
-from experiments.config import RunConfig
-from experiments.peers.layers import Task
-from experiments.peers.networks import network_layers
-from jaxcnn import models
+from experiments.peers.layers import Dropout, Layer
 
 
-def make_task(config: RunConfig) -> Task:
-    """Draws weights, images and labels from the seed.
+@dataclass(frozen=True)
+class Task:
+    """A network, a batch and an optimizer, which every library trains and evaluates.
 
-    Args:
-      config: defaults filled in.
-
-    Raises:
-      InputError: the peers do not have the network.
+    Attributes:
+      model: the network's name in `jaxcnn.models` or in `user_networks`.
+      layers: the same network, layer by layer.
+      weights: its parameters and running statistics, by the names of its layers.
+      images: one batch, ``f32[N, H, W, C]``; of volumes ``f32[N, D, H, W, C]``.
+      labels: its classes, ``i32[N]``.
+      num_classes: the number of classes.
+      optimizer: ``sgd``, ``momentum`` or ``adam``.
+      learning_rate: constant.
+      weight_decay: the loss includes half the squared norm of the kernels, times this factor.
+      weight_decay_layers: the layers to whose kernels that applies; all if empty.
+      threads: that a library may use.
     """
-    spec = models.spec(config.model)
-    shape = (config.image_size, config.image_size, spec.input_shape[2])
-    model = models.build(config.model, input_shape=shape, seed=config.seed)
-    state = nnx.to_flat_state(nnx.state(model, nnx.Not(nnx.RngState)))
-    rng = np.random.default_rng(config.seed)
-    return Task(
-        model=config.model,
-        layers=network_layers(config.model),
-        weights={".".join(map(str, path)): np.asarray(leaf[...]) for path, leaf in state},
-        images=rng.normal(size=(config.batch_size, *shape)).astype(np.float32),
-        labels=rng.integers(0, spec.num_classes, config.batch_size).astype(np.int32),
-        num_classes=spec.num_classes,
-        optimizer=config.optimizer,
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        weight_decay_layers=spec.recipe.weight_decay_layers,
-        threads=thread_count(),
-    )
 
+    model: str
+    layers: tuple[Layer, ...]
+    weights: dict[str, np.ndarray]
+    images: np.ndarray
+    labels: np.ndarray
+    num_classes: int
+    optimizer: str
+    learning_rate: float
+    weight_decay: float
+    weight_decay_layers: tuple[str, ...]
+    threads: int
 
-def thread_count() -> int:
-    """The number of processors that this process may use; XLA starts as many threads."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    @property
+    def binary(self) -> bool:
+        """Whether the single output is the logit of the second of two classes."""
+        return self.weights["out.kernel"].shape[-1] == 1
+
+    def layer_weights(self, name: str) -> dict[str, np.ndarray]:
+        """The weights of a layer, of ``kernel``, ``bias``, ``scale``, ``mean`` and ``var``."""
+        split = [(*path.rpartition("."), array) for path, array in self.weights.items()]
+        return {weight: array for layer, _, weight, array in split if layer == name}
+
+    def has_weight_decay(self, name: str) -> bool:
+        """Whether weight decay applies to the kernel of a layer."""
+        layers = self.weight_decay_layers
+        return self.weight_decay > 0 and (not layers or name.split(".")[0] in layers)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a layer draws random numbers."""
+        return self.layers != self.without_dropout().layers
+
+    def without_dropout(self) -> "Task":
+        """The same without dropout, so that training losses can be compared.
+
+        No two libraries draw the same random numbers.
+        """
+        layers = tuple(layer for layer in self.layers if not isinstance(layer, Dropout))
+        return dataclasses.replace(self, layers=layers)

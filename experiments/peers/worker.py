@@ -2,6 +2,9 @@
 
 ``python -m experiments.peers.worker PEER TASK`` reads calls from stdin and writes results to
 stdout; all other output goes to stderr.
+
+All libraries get the same setting of the allocator. It must be made before the first thread starts,
+so the imports at the top are few, and none imports NumPy.
 """
 
 import json
@@ -11,17 +14,20 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from experiments.measure import allocation
-from experiments.peers.layers import Dropout, Task
+import jaxcnn
 from experiments.peers.memory import peak_memory_of
+from jaxcnn.allocation import keeps_freed_memory
+
+if TYPE_CHECKING:
+    from experiments.peers.task import Task
 
 STEPS = 2  # whose losses are compared, and during which memory is measured
 
 
-def build(peer: str, task: Task) -> Any:
-    """A peer's network, with methods `logits`, `losses`, `train` and `infer`.
+def build(peer: str, task: "Task") -> Any:
+    """A peer's network, with the methods of its `Peer.works`, and `logits` and `losses`.
 
     Args:
       peer: a key of `process.PEERS`.
@@ -31,7 +37,12 @@ def build(peer: str, task: Task) -> Any:
     if library == "torch":
         from experiments.peers.in_torch import Torch
 
-        return Torch(task, channels_last="channels-last" in variant, compiled="compiled" in variant)
+        return Torch(
+            task,
+            channels_last="channels-last" in variant,
+            compiled="compiled" in variant,
+            frozen="frozen" in variant,
+        )
     if library == "keras":
         from experiments.peers.in_keras import Keras
 
@@ -53,19 +64,26 @@ class PeerMethods:
       task: to perform.
     """
 
-    def __init__(self, peer: str, task: Task):
+    def __init__(self, peer: str, task: "Task"):
         self.peer, self.task, self.network = peer, task, build(peer, task)
 
     def first_step(self) -> float:
         """Takes a step and waits for it; returns its loss."""
         return self.network.losses(1)[0]
 
-    def outputs(self) -> dict[str, list]:
-        """The logits in evaluation, and the losses of the first steps, without dropout."""
-        logits = self.network.logits().tolist()
-        has_dropout = any(isinstance(layer, Dropout) for layer in self.task.layers)
+    def logits(self) -> list[list[float]]:
+        """The logits in evaluation."""
+        return self.network.logits().tolist()
+
+    def losses(self) -> list[float]:
+        """The losses of the first steps, without dropout."""
+        has_dropout = self.task.has_dropout
         network = build(self.peer, self.task.without_dropout()) if has_dropout else self.network
-        return {"logits": logits, "losses": network.losses(STEPS)}
+        return network.losses(STEPS)
+
+    def freed_memory_kept(self) -> bool:
+        """Whether `jaxcnn.keep_freed_memory` took effect."""
+        return keeps_freed_memory()
 
     def peak_memory(self) -> int | None:
         """Peak resident bytes of a train step."""
@@ -98,8 +116,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", buffering=1) as results:
         os.dup2(2, 1)  # libraries may print to stdout
         peer, path = sys.argv[1:]
-        if peer == "ours":
-            allocation.keep_freed_memory()  # as our command line does
+        jaxcnn.keep_freed_memory()
         methods = PeerMethods(peer, pickle.loads(Path(path).read_bytes()))
         for line in sys.stdin:
             name, arguments = json.loads(line)

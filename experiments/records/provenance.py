@@ -2,7 +2,6 @@
 
 import datetime
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -12,16 +11,16 @@ from typing import Any
 import psutil
 
 import jaxcnn
-from experiments.measure import allocation
+from jaxcnn import allocation
 from jaxcnn.backend import Backend
-
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+from jaxcnn.chips import cpu_name
 
 
 def describe(backend: Backend) -> dict[str, Any]:
     """The provenance that the records of all studies have, as JSON."""
     import jax
 
+    from jaxcnn import info
     from jaxcnn.ops import native
 
     products = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
@@ -37,7 +36,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "machine": machine(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "versions": info.package_versions(),
         "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "freed_memory_kept": allocation.keeps_freed_memory(),
@@ -51,17 +50,6 @@ def describe(backend: Backend) -> dict[str, Any]:
 def accelerator(backend: Backend) -> str:
     """The product name: JAX's device kind; for a CPU, which JAX just calls ``cpu``, `cpu_name`."""
     return cpu_name() if backend.platform == "cpu" else backend.devices[0].device_kind
-
-
-def cpu_name() -> str:
-    """The product name of the processor, as the operating system reports it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def machine() -> str:

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from experiments.records import older_peers
 from experiments.records.metrics import METRICS
 
 SCHEMA = 1
@@ -86,6 +87,7 @@ def from_json(entry: Any) -> Record:
         raise ValueError(f"schema {entry['schema']} is newer than {SCHEMA}; update jaxcnn")
     entry = _renamed(entry, RENAMED_FIELDS)
     _check(entry)
+    entry = older_peers.with_present_names(entry)
     known = {name: value for name, value in entry.get("metrics", {}).items() if name in METRICS}
     parts = {
         "metrics": known,  # metrics of a newer version are ignored

@@ -96,8 +96,8 @@ def _count_sentence(own: Sequence[Record]) -> list[str]:
         return []
     accelerators = list(dict.fromkeys(accelerator_label(record) for record in own))
     counts = {status: sum(r.status == status for r in own) for status in STATUS_WORDS}
-    parts = [f"{count:,} {STATUS_WORDS[status]}" for status, count in counts.items() if count]
+    present = {STATUS_WORDS[status]: count for status, count in counts.items() if count}
+    is_single = len(present) == 1
+    parts = [word if is_single else f"{count:,} {word}" for word, count in present.items()]
     cases = f"{len(own):,} case{'s' if len(own) > 1 else ''}"
-    return [
-        f"In total {cases} on {', '.join(accelerators[:MAX_ACCELERATORS])}: {', '.join(parts)}."
-    ]
+    return [f"{cases} on {', '.join(accelerators[:MAX_ACCELERATORS])}: {', '.join(parts)}."]

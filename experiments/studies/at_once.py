@@ -14,8 +14,7 @@ from experiments.measure.memory import memory_plan
 from experiments.measure.noise import compare
 from experiments.measure.timing import time_interleaved
 from experiments.studies import train
-from experiments.studies.strategies import NO_SPEEDS
-from experiments.workloads import equivalence
+from experiments.workloads import equivalence, synthetic_step
 from experiments.workloads.ensemble_programs import (
     EnsemblePrograms,
     compare_programs,
@@ -102,7 +101,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     samples: dict[str, list[float]] = {}
     remarks = equivalence.remarks(metrics)
     if context.backend.simulated:
-        remarks.append(NO_SPEEDS)
+        remarks.append(synthetic_step.SIMULATED)
     else:
         times, samples, remark = _times(programs, case.config, count)
         metrics, remarks = metrics | times, [*remarks, remark]

@@ -1,11 +1,21 @@
 """Our train step and inference compared with PyTorch, Keras on TensorFlow and plain Flax, on a CPU.
 
 Every library has the same network with the same weights, as many threads as there are processors,
-and a batch in memory as float32. A train step is forward pass, cross-entropy, backward pass and
-update. Ours is timed as users get it: many steps in one dispatch, which also gathers each batch
-from the resident data and sums the metrics; and once more with one dispatch per step. A peer's step
-is a Python call on one fixed batch. An inference is a call on one batch that returns logits. All
-are timed in turn. The best peer is the PyTorch or Keras variant with the smallest median.
+an allocator that keeps freed memory (`jaxcnn.keep_freed_memory`), and one batch in memory as
+float32. A train step is forward pass, cross-entropy, backward pass and update. An inference is a
+forward pass that returns logits. In every library, ours included, a step or an inference is one
+Python call on that batch; a sample is several calls one after the other, up to the result of the
+last one. Ours is timed once more as `jaxcnn.training.fit` runs it: many steps in one call, which
+also gathers each batch from data on the device and sums the metrics (`many_steps`).
+
+A launch starts all processes, checks that all compute the same, and times them in turn. There are
+several launches (``--launches``), because a process keeps what it happened to get, such as the
+place of its memory: medians and intervals are over launches (`measure.launches`). The best peer is
+the PyTorch or Keras variant with the smallest median; PyTorch's variants are eager and compiled,
+in both memory formats, for inference also compiled with frozen weights.
+
+A network is one of `jaxcnn.models`, or a user's own in plain Flax (`peers.user_networks`), which
+`jaxcnn.training.create` accelerates as it is.
 
 The optimizer is the recipe's: SGD, momentum SGD or Adam. RMSprop is replaced by Adam, as the
 libraries place the ε of RMSprop differently. The learning rate is `LEARNING_RATE`, with which
@@ -13,22 +23,22 @@ training on noise does not diverge. Weight decay is the recipe's; the moving ave
 """
 
 import contextlib
+import importlib.metadata
+import itertools
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.peers.networks import network_layers
-from experiments.peers.process import PEERS, PeerFailed, Worker, missing_packages
-from experiments.peers.rounds import Rounds, Turn, time_interleaved
-from experiments.peers.task import make_task, thread_count
-from experiments.peers.verdict import check_agreement, compute_metrics
-from jaxcnn import models
+from experiments.measure.launches import launch_medians
+from experiments.peers.definition import define, make_task, thread_count
+from experiments.peers.launch import Launch, LaunchFailed, run_launch
+from experiments.peers.process import PEERS, Worker, missing_packages
+from experiments.peers.ratios import compute_metrics
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.parallel.options import compiler_options
@@ -37,6 +47,7 @@ COLUMNS = (
     "step_time",
     "best_peer_step_time",
     "train_over_best_peer",
+    "many_steps_over_best_peer",
     "inference_over_best_peer",
     "train_over_flax",
     "mfu_measured_peak",
@@ -55,12 +66,29 @@ CASES: tuple[tuple[str, int, int | None], ...] = (
     ("cats_vs_dogs", 4, 256),
     ("resnet18_cifar", 64, None),
     ("darknet19", 8, 128),
+    ("depthwise_separable", 32, None),
+    ("resnet50", 16, 64),
+    ("resnet50", 4, None),
+    ("alexnet", 16, None),
+    ("resnet18", 7, 112),
+    ("vgg11", 32, 32),
+    ("resnet34", 16, 96),
+    ("googlenet", 16, 96),
+    ("mlp:3000", 48, None),
+    ("odd_widths", 32, None),
+    ("odd_residual", 24, None),
+    ("mobilenet_v2", 32, 96),
+    ("efficientnet_b0", 16, 96),
+    ("convnext_tiny", 8, 96),
+    ("cnn_3d", 4, None),
+    ("densenet121", 16, 64),
 )
 QUICK_CASES = CASES[:1]
 QUICK_PEERS = tuple(
     peer for peer in PEERS if "compiled" not in peer
 )  # torch.compile takes a minute
-ROUNDS = {"quick": 7, "full": 11}
+LAUNCHES = {"quick": 1, "full": 5}
+ROUNDS = {"quick": 7, "full": 5}
 SAMPLE_SECONDS = {"quick": 0.1, "full": 0.3}
 LEARNING_RATE = 1e-3
 OPTIMIZERS = ("sgd", "momentum", "adam")
@@ -83,7 +111,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         raise InputError(f"study 'peers' compares in float32, got --precision={config.precision}")
     rows: Sequence[tuple[str, int, int | None]] = CASES if config.preset == "full" else QUICK_CASES
     if config.model != RunConfig.model:
-        network_layers(config.model)
+        define(config.model)
         rows = [row for row in CASES if row[0] == config.model]
         rows = rows or [(config.model, DEFAULT_BATCH_SIZE, None)]
         rows = rows[:1] if config.batch_size or config.image_size else rows
@@ -91,20 +119,21 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 
 
 def _case(config: RunConfig, model: str, batch_size: int, image_size: int | None) -> Case:
-    spec = models.spec(model)
-    optimizer = config.optimizer or spec.recipe.optimizer.replace("rmsprop", "adam")
+    definition = define(model)
+    optimizer = config.optimizer or definition.optimizer.replace("rmsprop", "adam")
     require_known("optimizer for study 'peers'", optimizer, OPTIMIZERS)
     defaults = {
         "batch_size": batch_size,
-        "image_size": image_size or spec.input_shape[0],
+        "image_size": image_size or definition.input_shape[0],
         "learning_rate": LEARNING_RATE,
-        "weight_decay": spec.recipe.weight_decay,
+        "weight_decay": definition.weight_decay,
     }
     config = config.replace(model=model, optimizer=optimizer, strategy="jit")
     config = config.with_defaults(defaults)
     names = ("model", *defaults, "optimizer", "seed")
     settings = {name: getattr(config, name) for name in names}
     # With more packages installed it is another case.
+    settings["launches"] = config.launches or LAUNCHES[config.preset]
     settings["peers"] = [peer for peer in _peers(config) if not missing_packages(peer)]
     size = f"{config.image_size}x{config.image_size}"
     return Case(config, settings, (model, size, f"b{config.batch_size}"))
@@ -115,48 +144,106 @@ def _peers(config: RunConfig) -> tuple[str, ...]:
 
 
 def measure(case: Case, context: Context) -> CaseResult:
-    """Starts a process for each peer, checks that they agree, and times them in turn."""
+    """Launches all peers several times, and compares ours with them over the launches."""
     task = make_task(case.config)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "task.pickle"
         file.write_bytes(pickle.dumps(task))
-        start = partial(Worker, task=file, threads=task.threads, time_limit=case.config.time_limit)
-        context.console.print(
-            f"{case.config.model}: the first step, without and with a compilation cache",
-            highlight=False,
+        start = partial(
+            Worker,
+            task=file,
+            threads=task.threads,
+            time_limit=case.config.time_limit,
+            environment={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"},
         )
-        first_steps = _time_first_steps(start, folder)
-        with _start_workers(start, case.settings["peers"]) as workers:
-            return _compare(case, context, workers, first_steps)
+        say = partial(context.console.print, highlight=False)
+        say(f"{case.config.model}: the first step, without and with a compilation cache")
+        first_steps = _measure_first_steps(start, folder)
+        try:
+            launches = _run_launches(case, start, say)
+        except LaunchFailed as error:
+            provenance = {"differences": error.differences, "remarks": _remarks(case.config)}
+            return CaseResult(provenance=provenance, status="failed", message=str(error))
+    return _result(case, launches, first_steps)
 
 
-def _time_first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
-    """Seconds from the start of our process to its first finished step.
+def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
+    """Seconds from the start of our process to its first finished step; the FLOPs of a step.
 
-    They include importing, building and compiling; first with an empty compilation cache, then with
-    a full one.
+    The seconds include importing, building and compiling; first with an empty compilation cache,
+    then with a full one.
     """
     environment = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
-    return {
-        "time_to_first_step": _time_first_step(start, environment),
-        "time_to_first_step_cached": _time_first_step(start, environment),
+    metrics = {}
+    for name in ("time_to_first_step", "time_to_first_step_cached"):
+        start_time = time.perf_counter()
+        with contextlib.closing(start("ours", environment=environment)) as worker:
+            worker.call("first_step")
+            metrics[name] = time.perf_counter() - start_time
+            step_metrics = worker.call("step_metrics")
+    return metrics | step_metrics
+
+
+def _run_launches(
+    case: Case, start: Callable[..., Worker], say: Callable[[str], None]
+) -> list[Launch]:
+    """A peer that is excluded from one launch is not started again."""
+    preset, count = case.config.preset, case.settings["launches"]
+    peers = list(case.settings["peers"])
+    launches: list[Launch] = []
+    for number in range(count):
+        title = f"{case.config.model}, launch {number + 1} of {count}"
+        launch = run_launch(
+            start,
+            peers,
+            ROUNDS[preset],
+            sample=SAMPLE_SECONDS[preset],
+            calls=launches[0].rounds.calls if launches else None,
+            report=partial(_report, say, title),
+        )
+        peers = [peer for peer in peers if peer not in launch.excluded]
+        launches.append(launch)
+    return launches
+
+
+def _report(say: Callable[[str], None], title: str, peer: str) -> None:
+    say(f"{title}: {peer} compiles")
+
+
+def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float]) -> CaseResult:
+    names = [*launches[-1].rounds.samples]  # without the peers that were excluded
+    samples = {name: [launch.rounds.samples[name] for launch in launches] for name in names}
+    memory = {peer: [launch.memory[peer] for launch in launches] for peer in launches[-1].memory}
+    known = {peer: peaks for peer, peaks in memory.items() if None not in peaks}
+    metrics, best_peers = compute_metrics(samples, known)
+    metrics |= first_steps
+    metrics |= {
+        "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],
+        "images_per_second": case.config.batch_size / metrics["step_time"],
     }
+    excluded = [reason for launch in launches for reason in launch.excluded.values()]
+    provenance = {
+        **best_peers,
+        "peer_versions": _versions(case.settings["peers"]),
+        "strategy_devices": 1,
+        "threads": thread_count(),
+        "compiler_options": compiler_options("cpu"),
+        "rounds_per_launch": ROUNDS[case.config.preset],
+        "calls_per_sample": {name: launches[0].rounds.calls[name] for name in names},
+        "launch_medians": {name: launch_medians(samples[name]) for name in names},
+        "idle_load": max(launch.rounds.idle_load for launch in launches),
+        "memory_peaks": memory,
+        "freed_memory_kept_by_peer": launches[-1].freed_memory_kept,
+        "differences": launches[0].differences,
+        "remarks": [*_remarks(case.config), *(f"excluded: {reason}" for reason in excluded)],
+    }
+    flat = {name: [*itertools.chain(*samples[name])] for name in names}
+    return CaseResult(metrics, flat, provenance=provenance)
 
 
-def _time_first_step(start: Callable[..., Worker], environment: dict[str, str]) -> float:
-    start_time = time.perf_counter()
-    worker = start("ours", environment=environment)
-    try:
-        worker.call("first_step")
-        return time.perf_counter() - start_time
-    finally:
-        worker.close()
-
-
-@contextlib.contextmanager
-def _start_workers(start: Callable[..., Worker], peers: Sequence[str]) -> Iterator[list[Worker]]:
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(contextlib.closing(start(peer))) for peer in peers]
+def _versions(peers: Sequence[str]) -> dict[str, str]:
+    packages = {package for peer in peers for package in PEERS[peer].packages}
+    return {package: importlib.metadata.version(package) for package in sorted(packages)}
 
 
 def _remarks(config: RunConfig) -> list[str]:
@@ -166,79 +253,3 @@ def _remarks(config: RunConfig) -> list[str]:
     return [
         f"not installed: {', '.join(missing)}; pip install -e '.[peers]' adds the missing peers"
     ]
-
-
-def _compare(
-    case: Case, context: Context, workers: list[Worker], first_steps: dict[str, float]
-) -> CaseResult:
-    """Checks that the peers agree with ours and times them in turn.
-
-    The case fails if our worker fails, or if ours or half of the peers compute something else;
-    fewer than half are excluded with a remark.
-    """
-    remarks = _remarks(case.config)
-    try:
-        outputs = _compile(case, context, workers, remarks)
-    except PeerFailed as error:
-        return CaseResult(status="failed", message=str(error))
-    differences, disagreeing = check_agreement(outputs)
-    provenance = {"differences": differences, "remarks": remarks}
-    if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
-        message = "; ".join(disagreeing.values())
-        return CaseResult(provenance=provenance, status="failed", message=message)
-    for worker in [worker for worker in workers if worker.peer in disagreeing]:
-        remarks.append(_exclude(workers, worker, disagreeing[worker.peer]))
-        del outputs[worker.peer]
-    ours = next(worker for worker in workers if worker.peer == "ours")
-    turns = [Turn(worker, what) for worker in workers for what in ("train", "infer")]
-    preset = case.config.preset
-    rounds = time_interleaved(
-        [*turns, Turn(ours, "once")], ROUNDS[preset], sample=SAMPLE_SECONDS[preset]
-    )
-    memory = {peer: result["memory"] for peer, result in outputs.items()}
-    metrics, best_peers = compute_metrics(rounds.samples, memory)
-    metrics |= first_steps | ours.call("step_metrics")
-    metrics |= {
-        "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],
-        "images_per_second": case.config.batch_size / metrics["step_time"],
-    }
-    provenance |= best_peers | _conditions(rounds, memory)
-    return CaseResult(metrics, rounds.samples, provenance=provenance)
-
-
-def _compile(
-    case: Case, context: Context, workers: list[Worker], remarks: list[str]
-) -> dict[str, dict[str, Any]]:
-    """The logits, losses and memory of each peer; excludes those that fail, with a remark.
-
-    Raises:
-      PeerFailed: our worker failed.
-    """
-    outputs: dict[str, dict[str, Any]] = {}
-    for worker in list(workers):
-        context.console.print(f"{case.config.model}: {worker.peer} compiles", highlight=False)
-        try:
-            outputs[worker.peer] = worker.call("outputs") | {"memory": worker.call("peak_memory")}
-        except PeerFailed as error:
-            if worker.peer == "ours":
-                raise
-            remarks.append(_exclude(workers, worker, str(error)))
-    return outputs
-
-
-def _exclude(workers: list[Worker], worker: Worker, reason: str) -> str:
-    """Ends a worker and removes it from the others; returns a remark."""
-    workers.remove(worker)
-    worker.close()
-    return f"excluded: {reason}"
-
-
-def _conditions(rounds: Rounds, memory: dict[str, int | None]) -> dict[str, Any]:
-    return {
-        "strategy_devices": 1,
-        "threads": thread_count(),
-        "compiler_options": compiler_options("cpu"),
-        "calls_per_sample": rounds.calls,
-        "idle_load": rounds.idle_load,
-        "memory_peaks": memory,
-    }

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.analysis.compile_matrix import BOUNDS
 from experiments.config import RunConfig
 from experiments.hardware import prices
 from experiments.harness.study import Case, CaseResult, Context
@@ -26,19 +27,7 @@ from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 
-COLUMNS = (
-    "memory_planned",
-    "memory_available",
-    "largest_batch",
-    "step_time_bound",
-    "images_per_second_bound",
-    "mfu_ceiling",
-    "cost_per_epoch_bound",
-    "scaling_efficiency_bound",
-    "bytes_exchanged",
-    "flops_per_step",
-    "arithmetic_intensity",
-)
+COLUMNS = (*BOUNDS, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
 DEFAULT_BATCH = 128  # for networks whose recipe has none
 # A program that needs this multiple of the available memory is refused quickly at any optimization

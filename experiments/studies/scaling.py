@@ -11,7 +11,7 @@ from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.noise import compare
 from experiments.measure.timing import time_interleaved
-from experiments.studies.strategies import fill_defaults, first_devices, measure_step, settings
+from experiments.studies.strategies import measure_step
 from experiments.workloads import synthetic_step
 from jaxcnn import parallel
 from jaxcnn.backend import Backend
@@ -44,7 +44,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
       InputError: an unknown strategy or one that uses a single device, or a batch that does not
         divide among the devices.
     """
-    config = fill_defaults(config)
+    config = synthetic_step.fill_defaults(config)
     strategies = ("pmap", "data") if config.strategy == "auto" else (config.strategy,)
     for name in strategies:
         if parallel.device_count(name, 2) == 1:
@@ -82,7 +82,7 @@ def _case(config: RunConfig, backend: Backend, scaling: str, count: int) -> Case
     parts = (config.model, config.strategy, config.precision, scaling, f"x{count}")
     return Case(
         config,
-        settings(config, point) | {"scaling": scaling, "devices_used": count},
+        synthetic_step.settings(config, point) | {"scaling": scaling, "devices_used": count},
         (*parts, f"b{config.batch_size}"),
     )
 
@@ -94,14 +94,15 @@ def measure(case: Case, context: Context) -> CaseResult:
     those of one device only where the devices share their memory.
     """
     scaling, count = case.settings["scaling"], case.settings["devices_used"]
-    backend, simulated = first_devices(context.backend, count), context.backend.simulated
-    result = measure_step(case.config, backend, simulated, compare=scaling != "weak" or simulated)
+    backend = context.backend.first(count)
+    fits_one_device = scaling != "weak" or backend.simulated
+    result = measure_step(case.config, backend, compare=fits_one_device)
     remarks = list(result.provenance["remarks"])
     if len(context.backend.devices) == 1:
         remarks.append(ONE_DEVICE)
     share: dict[str, float] = {}
     samples: dict[str, list[float]] = {}
-    if count > 1 and not simulated:
+    if count > 1 and not backend.simulated:
         share, samples, remark = _communication(case.config, backend)
         remarks.append(remark)
     return dataclasses.replace(
@@ -129,7 +130,7 @@ def _communication(
     )
     programs = {
         "step": synthetic_step.build(config, backend),
-        "local": synthetic_step.build(local, first_devices(backend, 1)),
+        "local": synthetic_step.build(local, backend.first(1)),
     }
     timings = time_interleaved(programs, ROUNDS[config.preset])
     times = {name: list(timing.samples) for name, timing in timings.items()}

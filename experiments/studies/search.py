@@ -16,12 +16,12 @@ from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.records.provenance import cpu_name
 from experiments.studies import train
 from experiments.studies.first_cnn import with_mnist
 from experiments.workloads import nearest_neighbours
 from jaxcnn import data
 from jaxcnn.backend import Backend
+from jaxcnn.chips import cpu_name
 from jaxcnn.data.source import ArraySplit
 
 COLUMNS = (

@@ -75,7 +75,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     strategy = parallel.strategy(config.strategy, context.backend.devices)
     feed = ResidentFeed(len(data["label"]), config.batch_size, config.seed)
     copy = time_call(lambda: strategy.place_data(data), budget=budget)
-    epoch = Epoch(strategy.place(state), strategy.place_data(data), feed.capacity)
+    steps = strategy.place_data(np.int32(feed.capacity))
+    epoch = Epoch(strategy.place(state), strategy.place_data(data), steps)
     run_steps = strategy.compile(training.multi_step(step, feed), resident=True)
     compile_seconds = epoch.compile(run_steps)
     run = time_call(epoch, budget=budget)
@@ -125,26 +126,25 @@ class Epoch:
     """An epoch as one dispatch, with a state that advances from call to call.
 
     Attributes:
-      state, data: placed by a strategy.
-      steps: of an epoch.
+      state, data, steps: placed by a strategy; the number of steps of an epoch is an ``i32[]``.
       program: compiled; donates the state. None before `compile`.
     """
 
     state: training.TrainState
     data: dict[str, jax.Array]
-    steps: int
+    steps: jax.Array
     program: jax.stages.Compiled | None = None
 
     def compile(self, function: Callable) -> float:
         """Compiles ``function(state, data, steps)`` without JAX's cache; returns the seconds."""
         with _compilation_cache_disabled():
-            compiled = compile_program(function, self.state, self.data, np.int32(self.steps))
+            compiled = compile_program(function, self.state, self.data, self.steps)
         self.program = compiled.executable
         return compiled.lower_time + compiled.compile_time
 
     def __call__(self) -> dict[str, jax.Array]:
         """Trains for one epoch; returns the metrics of its steps."""
-        self.state, metrics = self.program(self.state, self.data, np.int32(self.steps))
+        self.state, metrics = self.program(self.state, self.data, self.steps)
         return metrics
 
 

@@ -45,12 +45,14 @@ class EnsemblePrograms:
 
     def train_at_once(self, steps: int) -> Trained:
         """Trains all members in one dispatch; the results have a leading axis of members."""
-        return self.all_members(self.stacked_state, self.stacked_data, np.int32(steps))
+        placed_steps = self.mapping.place_data(np.int32(steps))
+        return self.all_members(self.stacked_state, self.stacked_data, placed_steps)
 
     def train_one_by_one(self, steps: int) -> list[Trained]:
         """Trains one member after the other, with a dispatch each."""
+        placed_steps = jax.device_put(np.int32(steps), self.mapping.devices[0])
         return [
-            self.one_member(state, data, np.int32(steps))
+            self.one_member(state, data, placed_steps)
             for state, data in zip(self.states, self.data, strict=True)
         ]
 

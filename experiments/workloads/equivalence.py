@@ -1,6 +1,5 @@
 """Whether two programs compute the same: the largest difference of losses and parameters."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -59,8 +58,8 @@ def compare_with_one_device(
     Returns:
       Metrics by the names of `METRICS`.
     """
-    first_device = dataclasses.replace(backend, devices=backend.devices[:1])
-    reference = synthetic_step.build(config.replace(strategy=parallel.REFERENCE), first_device)
+    one_device = config.replace(strategy=parallel.REFERENCE)
+    reference = synthetic_step.build(one_device, backend.first(1))
     losses, params = _train(step, steps)
     reference_losses, reference_params = _train(reference, steps)
     return {

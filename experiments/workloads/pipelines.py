@@ -2,6 +2,9 @@
 
 The resident pipeline keeps the data on the device and gathers batches inside the compiled program;
 the streamed one feeds batches from worker processes. Both deliver the same bytes in the same order.
+
+A transfer guard watches both while they run: every copy between host and device is one that this
+file asks for, and an array that a step would fetch unnoticed is an error.
 """
 
 import itertools
@@ -101,17 +104,16 @@ def build(
 def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
-    data = strategy.place_data(_tree(as_arrays(setup.splits.train, shape)))
+    place = strategy.place_data
+    data = place(_tree(as_arrays(setup.splits.train, shape)))
     counts = {"validation": len(setup.splits.validation), "test": len(setup.splits.test)}
     rows = max(counts.values())
     held_out = {
-        split: strategy.place_data(
-            _tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows))
-        )
+        split: place(_tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows)))
         for split in counts
     }
     feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed)
-    one = np.int32(1)
+    one = place(np.int32(1))
     program = compile_program(
         strategy.compile(multi_step(step, feed), resident=True), state, data, one
     )
@@ -126,15 +128,17 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
         predict_dataset(PredictionStep(step.evaluation), feed, rows), resident=True
     )
 
+    @jax.transfer_guard("disallow")
     def run_steps(state, step, count):
-        state, metrics = train(state, data, np.int32(count))
+        state, metrics = train(state, data, place(np.int32(count)))
         return state, {name: values[:count] for name, values in jax.device_get(metrics).items()}
 
+    @jax.transfer_guard("disallow")
     def evaluate(state, split):
-        return evaluation(state, held_out[split], np.int32(counts[split]))
+        return evaluation(state, held_out[split], place(np.int32(counts[split])))
 
     def predict(state, split):
-        rows = prediction(state, held_out[split], np.int32(counts[split]))
+        rows = prediction(state, held_out[split], place(np.int32(counts[split])))
         return join([rows], counts[split])
 
     return Pipeline("resident", run_steps, evaluate, predict, program)
@@ -161,6 +165,7 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     first = list(itertools.islice(placed, 1))  # the workers start here, not in the first step
     placed = itertools.chain(first, placed)
 
+    @jax.transfer_guard("disallow")
     def run_steps(state, step, count):
         history = []
         for batch in itertools.islice(placed, count):
@@ -172,6 +177,7 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
         placed = _prefetch(place, stream(batches, 0, len(batches), 0))
         return [program(state, batch) for batch in placed]
 
+    @jax.transfer_guard("disallow")
     def evaluate(state, split):
         parts = over(evaluation, state, held_out[split])
         return jax.tree.map(lambda *values: jnp.sum(jnp.stack(values)), *parts)

@@ -12,6 +12,12 @@ from experiments.measure.timing import Compiled, Timing, compile_program, time_c
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
+from jaxcnn.errors import require_known
+
+BATCH_SIZES = {"quick": 64, "full": 256}
+SIMULATED = (
+    "the devices are simulated on one processor: this shows that the results agree, and no speeds"
+)
 
 
 @dataclass
@@ -40,6 +46,42 @@ class StepProgram:
         """Takes one step; returns its summed metrics."""
         self.state, metrics = self.program.executable(self.state, self.batch)
         return metrics
+
+
+def fill_defaults(config: RunConfig) -> RunConfig:
+    """Fills in the options of a step on synthetic images.
+
+    The optimizer is momentum SGD even if the network's recipe has Adam: Adam makes a full-sized
+    update from a gradient that is zero except for rounding, and these studies compare results.
+
+    Raises:
+      InputError: an unknown model, optimizer or precision.
+    """
+    defaults = {
+        "image_size": max(models.spec(config.model).input_shape[:2]),
+        "batch_size": BATCH_SIZES[config.preset],
+        "optimizer": "momentum",
+        "learning_rate": 0.01,
+    }
+    config = config.with_defaults(defaults)
+    require_known("optimizer", config.optimizer, training.OPTIMIZERS)
+    require_known("precision", config.precision, training.PRECISIONS)
+    return config
+
+
+def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
+    """The settings of a case: the point of the study, and the options that `build` uses."""
+    names = (
+        "model",
+        "strategy",
+        "precision",
+        "batch_size",
+        "image_size",
+        "optimizer",
+        "learning_rate",
+        "seed",
+    )
+    return {"point": point} | {name: getattr(config, name) for name in names}
 
 
 def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> StepProgram:

@@ -3,7 +3,8 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, Linear, LocalResponseNorm, MaxPool
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import Conv, Dropout, LocalResponseNorm, MaxPool
 from jaxcnn.models.shapes import flat_size, flatten
 
 normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones

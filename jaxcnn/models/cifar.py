@@ -3,7 +3,8 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Linear, LocalResponseNorm, MaxPool
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import Conv, LocalResponseNorm, MaxPool
 from jaxcnn.models.shapes import flat_size, flatten
 
 constant, normal = nnx.initializers.constant, nnx.initializers.truncated_normal

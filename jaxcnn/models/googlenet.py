@@ -6,13 +6,13 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
+from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import (
     AvgPool,
     Branches,
     ConvReLU,
     Dropout,
     GlobalAvgPool,
-    Linear,
     LocalResponseNorm,
     MaxPool,
     he_normal,

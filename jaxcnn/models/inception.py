@@ -6,7 +6,8 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool, Linear
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool
 from jaxcnn.models.plan import chain
 
 # Inception-v4, Szegedy et al. 2017, figures 3 to 9: a string per branch.

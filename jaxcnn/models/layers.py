@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
-from jaxcnn import ops
+from jaxcnn import fast_layers, ops
+from jaxcnn.fast_layers import BatchNorm
 from jaxcnn.models.shapes import require_pixels
 
 Kernel = int | tuple[int, int]
@@ -19,7 +20,7 @@ Padding = str | int
 he_normal = nnx.initializers.he_normal()
 
 
-class Conv(nnx.Conv):
+class Conv(fast_layers.Conv):
     """`nnx.Conv` over images ``[N, H, W, C]``, fast on every platform.
 
     Args:
@@ -37,7 +38,6 @@ class Conv(nnx.Conv):
     strides: int | tuple[int, int]
     padding: str | tuple[tuple[int, int], tuple[int, int]]
     kernel_dilation: int | tuple[int, int]
-    computes_as_flax = True  # for `jaxcnn.quantize`
 
     def __init__(
         self,
@@ -60,63 +60,8 @@ class Conv(nnx.Conv):
             (height, width),
             strides,
             padding=pads,
-            conv_general_dilated=ops.conv_general_dilated,
             **options,
         )
-
-    def __call__(  # type: ignore[override]  # of the arguments, only the images
-        self, images: Array
-    ) -> Array:
-        """Convolves ``[N, H, W, C]`` to ``[N, H', W', D]``.
-
-        The gradient of the bias is summed by `ops.add_bias`, which is fast on every platform.
-        """
-        bias = self.bias[...] if self.use_bias else None
-        images, kernel, bias = self.promote_dtype(
-            (images, self.kernel[...], bias), dtype=self.dtype
-        )
-        images = self.conv_general_dilated(
-            images,
-            kernel,
-            _pair(self.strides),
-            self.padding,
-            rhs_dilation=_pair(self.kernel_dilation),
-            dimension_numbers=ops.NHWC,
-            feature_group_count=self.feature_group_count,
-            precision=self.precision,
-        )
-        return images if bias is None else ops.add_bias(images, bias)
-
-
-class Linear(nnx.Linear):
-    """`nnx.Linear` with the same arguments, fast on every platform."""
-
-    def __init__(self, inputs: int, outputs: int, **options):
-        super().__init__(inputs, outputs, dot_general=ops.dot_general, **options)
-
-
-class BatchNorm(nnx.BatchNorm):
-    """`nnx.BatchNorm` over the last axis, fast on every platform.
-
-    References:
-      Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
-    """
-
-    def __call__(self, x: Array) -> Array:  # type: ignore[override]  # no other argument
-        """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones."""
-        if self.use_running_average:
-            return super().__call__(x)
-        x32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        count = x.size // x.shape[-1]
-        moments = ops.channel_sums(x32) / count, ops.channel_sums(x32**2) / count
-        mean, mean_square = lax.pmean(moments, self.axis_name) if self.axis_name else moments
-        variance = jnp.maximum(mean_square - mean**2, 0)
-        for running, current in ((self.mean, mean), (self.var, variance)):
-            running[...] = lax.stop_gradient(
-                self.momentum * running[...] + (1 - self.momentum) * current
-            )
-        factor = lax.rsqrt(variance + self.epsilon) * self.scale[...]
-        return ops.normalize(x, mean, factor, self.bias[...])
 
 
 class ConvReLU(nnx.Module):
@@ -174,7 +119,11 @@ class ConvNorm(nnx.Module):
         self.activation = activation
 
     def __call__(self, images: Array) -> Array:
-        x = self.norm(self.conv(images))
+        x, norm = self.conv(images), self.norm
+        is_plain = isinstance(norm, BatchNorm)  # not replaced, as by `jaxcnn.quantize`
+        if is_plain and self.activation is nnx.relu and not norm.use_running_average:
+            return norm.train_with(x, ops.RELU)
+        x = norm(x)
         return self.activation(x) if self.activation else x
 
 

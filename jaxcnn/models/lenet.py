@@ -6,7 +6,8 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn import ops
-from jaxcnn.models.layers import AvgPool, Conv, Linear
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import AvgPool, Conv
 from jaxcnn.models.shapes import flat_size, flatten
 
 

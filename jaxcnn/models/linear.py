@@ -5,7 +5,8 @@ import math
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Dropout, Linear
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import Dropout
 from jaxcnn.models.shapes import flatten
 
 

@@ -3,7 +3,8 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import Conv, Dropout, Linear, MaxPool
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import Conv, Dropout, MaxPool
 from jaxcnn.models.shapes import flat_size, flatten
 
 

@@ -3,7 +3,8 @@
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, Linear, MaxPool
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, MaxPool
 
 
 class BasicBlock(nnx.Module):

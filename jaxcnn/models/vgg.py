@@ -5,7 +5,8 @@ from functools import partial
 from flax import nnx
 from jax import Array
 
-from jaxcnn.models.layers import ConvReLU, Dropout, Linear, he_normal
+from jaxcnn.fast_layers import Linear
+from jaxcnn.models.layers import ConvReLU, Dropout, he_normal
 from jaxcnn.models.plan import chain
 from jaxcnn.models.shapes import flat_size, flatten
 

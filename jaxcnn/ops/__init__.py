@@ -3,18 +3,24 @@
 Every function keeps JAX's own program on GPU and TPU. Only the CPU programs differ.
 """
 
-from jaxcnn.ops.channels import add_bias, channel_sums, normalize
+from jaxcnn.ops.batch_norm import NO_CLIP, RELU, RELU6, batch_norm
+from jaxcnn.ops.channels import channel_sums
 from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.convolution import conv_general_dilated, conv_relu
 from jaxcnn.ops.dense import dot_general
+from jaxcnn.ops.native import Clip
 from jaxcnn.ops.normalization import local_contrast_norm, local_response_norm
 from jaxcnn.ops.pooling import avg_pool, max_pool
 from jaxcnn.ops.rbf import rbf
 
 __all__ = [
     "NHWC",
-    "add_bias",
+    "NO_CLIP",
+    "RELU",
+    "RELU6",
+    "Clip",
     "avg_pool",
+    "batch_norm",
     "channel_sums",
     "conv_general_dilated",
     "conv_relu",
@@ -22,6 +28,5 @@ __all__ = [
     "local_contrast_norm",
     "local_response_norm",
     "max_pool",
-    "normalize",
     "rbf",
 ]

@@ -1,6 +1,4 @@
-"""Operations with one number per channel: sums over all other axes, biases and normalization.
-
-The gradients of a bias and of a normalization are such sums too.
+"""Sums over all axes but the channels, such as the gradient of a bias.
 
 XLA:CPU takes ten to fifty times as long as the memory bandwidth requires to sum the leading axes
 of ``[N, H, W, C]``: it walks through the array in strides, once for each of the few channels. The
@@ -10,11 +8,10 @@ remaining axes. GPU and TPU programs keep JAX's own sum.
 
 import math
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops.materialize import materialize
+from jaxcnn.ops import cpu_lowering
 
 MIN_ROW_SIZE = 256  # neighboring elements summed together, if the images have that many
 
@@ -32,9 +29,20 @@ def channel_sums(images: Array) -> Array:
     [18.0, 18.0, 18.0, 18.0]
     """
     wide = images if images.dtype == jnp.float64 else images.astype(jnp.float32)
-    return lax.platform_dependent(
-        wide, cpu=_sum_rows_first, default=lambda images: images.sum(range(images.ndim - 1))
-    )
+    with cpu_lowering.fast_on_cpu():
+        return jnp.sum(wide, tuple(range(images.ndim - 1)))
+
+
+def _sum_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
+    """The CPU lowering of sums that are `channel_sums`."""
+    (images,) = operands
+    is_floating = jnp.issubdtype(images.dtype, jnp.floating)
+    is_over_pixels = parameters["axes"] == tuple(range(images.ndim - 1))
+    is_applicable = is_floating and images.size and is_over_pixels
+    return cpu_lowering.Replacement(_sum_rows_first) if is_applicable else None
+
+
+cpu_lowering.register(lax.reduce_sum_p, _sum_rule)
 
 
 def _sum_rows_first(images: Array) -> Array:
@@ -49,66 +57,3 @@ def _first_row_axis(images: Array) -> int:
     while axis > 1 and math.prod(images.shape[axis:]) < MIN_ROW_SIZE:
         axis -= 1
     return axis
-
-
-@jax.custom_vjp
-def add_bias(images: Array, bias: Array) -> Array:
-    """Computes ``images + bias``; the gradient of the bias is a `channel_sums`.
-
-    Args:
-      images: ``[..., C]``.
-      bias: ``[C]``, of the same dtype.
-
-    Returns:
-      ``[..., C]``.
-
-    >>> add_bias(jnp.zeros((1, 2)), jnp.array([1.0, 2.0])).tolist()
-    [[1.0, 2.0]]
-    """
-    return images + bias
-
-
-def _bias_forward(images: Array, bias: Array) -> tuple[Array, Array]:
-    return images + bias, bias
-
-
-def _bias_backward(bias: Array, cotangent: Array) -> tuple[Array, Array]:
-    cotangent = materialize(cotangent)
-    return cotangent, channel_sums(cotangent).astype(bias.dtype)
-
-
-add_bias.defvjp(_bias_forward, _bias_backward)
-
-
-@jax.custom_vjp
-def normalize(images: Array, mean: Array, factor: Array, shift: Array) -> Array:
-    """Computes ``(images - mean) * factor + shift``; the gradients are `channel_sums`.
-
-    Args:
-      images: ``[..., C]``. Half precisions are computed in float32.
-      mean, factor, shift: ``[C]`` each.
-
-    Returns:
-      ``[..., C]``, of the dtype of ``images``.
-
-    >>> normalize(jnp.ones((1, 1)), jnp.zeros(1), jnp.full(1, 2.0), jnp.full(1, 3.0)).tolist()
-    [[5.0]]
-    """
-    wide = images if images.dtype == jnp.float64 else images.astype(jnp.float32)
-    return ((wide - mean) * factor + shift).astype(images.dtype)
-
-
-def _normalize_forward(images, mean, factor, shift):
-    return normalize(images, mean, factor, shift), (images, mean, factor)
-
-
-def _normalize_backward(residuals, cotangent):
-    images, mean, factor = residuals
-    wide = materialize(cotangent).astype(factor.dtype)
-    shift_gradient = channel_sums(wide)
-    factor_gradient = channel_sums(wide * (images.astype(factor.dtype) - mean))
-    image_gradient = (wide * factor).astype(images.dtype)
-    return image_gradient, -shift_gradient * factor, factor_gradient, shift_gradient
-
-
-normalize.defvjp(_normalize_forward, _normalize_backward)

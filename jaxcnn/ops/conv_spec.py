@@ -1,12 +1,13 @@
 """The static arguments of a convolution, for all of its lowerings and gradients."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jax import Array, lax
+from jax import lax
 
-Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
-Pads = tuple[tuple[int, int], ...]  # of two pairs
+Pair = tuple[int, ...]  # a number for each image axis, of which there are mostly two
+Pads = tuple[tuple[int, int], ...]  # numbers before and after, for each image axis
 
 # Images [N, H, W, C], kernel [h, w, C, D], result [N, H', W', D].
 NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
@@ -17,12 +18,11 @@ class ConvSpec:
     """Everything about a convolution except its operands.
 
     Attributes:
-      strides: steps between windows, down and across.
-      pads: pixels before and after the rows, and before and after the columns. A negative number
-        crops.
-      dilation: distances between neighboring taps, down and across; 1 means adjacent.
-      image_size: height and width of the images.
-      kernel_size: taps down and across.
+      strides: steps between windows, along each image axis.
+      pads: pixels before and after the image, along each axis. A negative number crops.
+      dilation: distances between neighboring taps; 1 means adjacent.
+      image_size: pixels of the images, such as height and width.
+      kernel_size: taps.
       groups: number of groups of channels, as ``feature_group_count`` of `jax.lax`.
       precision: as in `jax.lax.conv_general_dilated`.
     """
@@ -36,22 +36,42 @@ class ConvSpec:
     precision: lax.PrecisionLike
 
     @property
+    def allows_winograd(self) -> bool:
+        """Whether Winograd's method may be used, whose rounding errors are larger."""
+        precisions = self.precision if isinstance(self.precision, tuple) else (self.precision,)
+        return lax.Precision.HIGHEST not in precisions
+
+    @property
+    def crops(self) -> tuple[int, ...]:
+        """Pixels in front of the images, along each axis, that negative padding removes."""
+        return tuple(max(0, -low) for low, _ in self.pads)
+
+    def for_cropped_images(self) -> "ConvSpec":
+        """The same convolution of images without the pixels that `crops` counts."""
+        sizes = zip(self.image_size, self.crops, strict=True)
+        return dataclasses.replace(
+            self,
+            pads=tuple((max(0, low), high) for low, high in self.pads),
+            image_size=tuple(size - crop for size, crop in sizes),
+        )
+
+    @property
     def spans(self) -> tuple[int, ...]:
-        """Pixels from a window's first tap to its last, both included, down and across."""
+        """Pixels from a window's first tap to its last, both included."""
         return _spans(self.kernel_size, self.dilation)
 
 
 def conv_spec(
-    images: Array,
-    kernel: Array,
+    image_size: Sequence[int],
+    kernel_size: Sequence[int],
     strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
-    dilation: Sequence[int] = (1, 1),
+    dilation: Sequence[int] | None = None,
     groups: int = 1,
     precision: lax.PrecisionLike = None,
 ) -> ConvSpec:
-    """The spec of a convolution of these operands; named paddings become numbers of pixels."""
-    image_size, kernel_size = images.shape[1:3], kernel.shape[:2]
+    """The spec of a convolution of such images; named paddings become numbers of pixels."""
+    dilation = dilation or (1,) * len(kernel_size)
     if isinstance(padding, str):
         spans = _spans(kernel_size, dilation)
         padding = lax.padtype_to_pads(image_size, spans, strides, padding)
@@ -59,8 +79,8 @@ def conv_spec(
         strides=tuple(strides),
         pads=tuple((int(low), int(high)) for low, high in padding),
         dilation=tuple(dilation),
-        image_size=image_size,
-        kernel_size=kernel_size,
+        image_size=tuple(image_size),
+        kernel_size=tuple(kernel_size),
         groups=groups,
         precision=precision,
     )

@@ -1,20 +1,11 @@
 """Convolutions that are fast on a CPU too, including their gradients and inside loops.
 
-A convolution and its gradients with respect to the images and to the kernel are three functions.
-Each is linear in both of its arguments, and each is a gradient of the other two. On a CPU
-
-- in float32 they are the compiled kernels of `jaxcnn.ops.native`, if those are available;
-- otherwise they are convolutions in XLA's fast layout.
-
-XLA:CPU uses its fast convolution library only for the layout NHWC x HWIO -> NHWC. The gradients
-that JAX derives have other layouts. XLA repairs them at the top level of a program but not in the
-body of a loop (jax issue #12868), where they run tens of times slower. The gradients of a grouped
-convolution are slow too, so a few groups are computed as one convolution each.
-
-GPU and TPU programs keep JAX's own convolutions and gradients.
+They are those of `jax.lax`, marked for the CPU lowering of `jaxcnn.ops.conv_lowering`: in float32
+the compiled kernels of `jaxcnn.ops.native`, if those are available, otherwise convolutions in XLA's
+fast layout. GPU and TPU programs keep JAX's own convolutions and gradients.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -22,12 +13,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
 
+from jaxcnn.ops import conv_lowering as conv_lowering  # registers it
 from jaxcnn.ops import cpu_convolution
 from jaxcnn.ops.channels import channel_sums
-from jaxcnn.ops.conv_spec import NHWC, ConvSpec, conv_spec
-from jaxcnn.ops.materialize import materialize
-
-MAX_GROUPS = 8  # AlexNet has 2; each group adds three convolutions to the program
+from jaxcnn.ops.conv_spec import ConvSpec, conv_spec
+from jaxcnn.ops.cpu_lowering import fast_on_cpu, with_cpu_kernel
+from jaxcnn.ops.materialize import materialize, materialize_cotangent
+from jaxcnn.ops.partitioning import for_known_devices
+from jaxcnn.ops.sharded_types import vary_like
 
 
 def conv_general_dilated(
@@ -44,14 +37,11 @@ def conv_general_dilated(
     preferred_element_type: DTypeLike | None = None,
     out_sharding: jax.sharding.NamedSharding | jax.sharding.PartitionSpec | None = None,
 ) -> Array:
-    """`jax.lax.conv_general_dilated` with the same arguments, and gradients that a CPU runs fast.
+    """`jax.lax.conv_general_dilated` with the same arguments, fast on a CPU too.
 
-    Two-dimensional convolutions with `NHWC` dimension numbers have the fast lowering, with up to
-    `MAX_GROUPS` groups and any stride, padding and kernel dilation. Everything else (a dilated
-    input, batch groups, a preferred element type, an output sharding) is passed on to `jax.lax`.
-
-    Reverse-mode differentiation and `jax.vmap` work and can be nested. JAX refuses forward mode
-    (`jax.jvp`), as it does for every `jax.custom_vjp` function.
+    So are its gradients, with any number of groups, strides, padding and kernel dilation, for
+    images ``[N, H, W, C]``. Everything that JAX does with a convolution works: forward and reverse
+    mode, nested, `jax.vmap`, sharding.
 
     Args:
       images: ``[N, H, W, C]``.
@@ -65,22 +55,14 @@ def conv_general_dilated(
       ``[N, H', W', D]``.
 
     >>> images, kernel = jnp.ones((1, 3, 3, 1)), jnp.ones((2, 2, 1, 1))
-    >>> result = conv_general_dilated(images, kernel, (1, 1), "VALID", dimension_numbers=NHWC)
+    >>> layout = ("NHWC", "HWIO", "NHWC")
+    >>> result = conv_general_dilated(images, kernel, (1, 1), "VALID", dimension_numbers=layout)
     >>> result.ravel().tolist()
     [4.0, 4.0, 4.0, 4.0]
     """
-    has_fast_lowering = (
-        dimension_numbers == NHWC
-        and len(window_strides) == 2
-        and set(lhs_dilation or (1,)) == {1}
-        and _has_few_valid_groups(images, kernel, feature_group_count)
-        and batch_group_count == 1
-        and preferred_element_type is None
-        and out_sharding is None
-    )
-    if not has_fast_lowering:
-        return lax.conv_general_dilated(
-            images,
+    with fast_on_cpu():
+        result = lax.conv_general_dilated(
+            materialize(for_known_devices(images)),
             kernel,
             window_strides,
             padding,
@@ -93,18 +75,7 @@ def conv_general_dilated(
             preferred_element_type,
             out_sharding,
         )
-    dilation = rhs_dilation or (1, 1)
-    spec = conv_spec(
-        images, kernel, window_strides, padding, dilation, feature_group_count, precision
-    )
-    return _convolve(materialize(images), kernel, spec)
-
-
-def _has_few_valid_groups(images: Array, kernel: Array, groups: int) -> bool:
-    """Whether there are at most `MAX_GROUPS`, which divide the channels and the outputs."""
-    divide_channels = images.shape[-1] == groups * kernel.shape[-2]
-    divide_outputs = kernel.shape[-1] % groups == 0
-    return groups <= MAX_GROUPS and divide_channels and divide_outputs
+    return materialize_cotangent(result)
 
 
 def conv_relu(
@@ -130,63 +101,25 @@ def conv_relu(
     >>> conv_relu(images, kernel, jnp.array([1.0, -3.0]), (1, 1), "VALID")[0, 0, 0].tolist()
     [2.0, 0.0]
     """
-    spec = conv_spec(images, kernel, window_strides, padding)
-    return _conv_relu(materialize(images), kernel, bias, spec)
+    spec = conv_spec(images.shape[1:3], kernel.shape[:2], window_strides, padding)
+    kernel, bias = vary_like(images, kernel, bias)
+    return _conv_relu(materialize(for_known_devices(images)), kernel, bias, spec)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _convolve(images: Array, kernel: Array, spec: ConvSpec) -> Array:
-    """``[N, H, W, C]`` and ``[h, w, C, D]`` to ``[N, H', W', D]``."""
-    return _by_platform(cpu_convolution.convolve, _xla_convolve, spec, images, kernel)
+def _reference_conv_relu(images, kernel, bias, *, spec):
+    return jnp.maximum(_marked_convolve(spec, images, kernel) + bias, 0)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _image_gradient(kernel: Array, cotangent: Array, spec: ConvSpec) -> Array:
-    """``[h, w, C, D]`` and ``[N, H', W', D]`` to ``[N, H, W, C]``."""
-    cpu = cpu_convolution.image_gradient
-    return _by_platform(cpu, _xla_image_gradient, spec, kernel, cotangent)
+def _native_conv_relu(images, kernel, bias, *, spec):
+    return cpu_convolution.conv_relu(spec, images, kernel, bias)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _kernel_gradient(images: Array, cotangent: Array, spec: ConvSpec) -> Array:
-    """``[N, H, W, C]`` and ``[N, H', W', D]`` to ``[h, w, C, D]``."""
-    cpu = cpu_convolution.kernel_gradient
-    return _by_platform(cpu, _xla_kernel_gradient, spec, images, cotangent)
-
-
-def _forward_of(function: Callable) -> Callable:
-    """The forward rule of a function of two arrays: both arrays are its residuals."""
-    return lambda first, second, spec: (function(first, second, spec), (first, second))
-
-
-def _convolve_backward(spec, residuals, cotangent):
-    images, kernel = residuals
-    cotangent = materialize(cotangent)
-    return _image_gradient(kernel, cotangent, spec), _kernel_gradient(images, cotangent, spec)
-
-
-def _image_gradient_backward(spec, residuals, images):
-    kernel, cotangent = residuals
-    return _kernel_gradient(images, cotangent, spec), _convolve(images, kernel, spec)
-
-
-def _kernel_gradient_backward(spec, residuals, kernel):
-    images, cotangent = residuals
-    return _image_gradient(kernel, cotangent, spec), _convolve(images, kernel, spec)
-
-
-_convolve.defvjp(_forward_of(_convolve), _convolve_backward)
-_image_gradient.defvjp(_forward_of(_image_gradient), _image_gradient_backward)
-_kernel_gradient.defvjp(_forward_of(_kernel_gradient), _kernel_gradient_backward)
+_conv_relu_call = with_cpu_kernel(_reference_conv_relu, _native_conv_relu)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _conv_relu(images: Array, kernel: Array, bias: Array, spec: ConvSpec) -> Array:
-    def default(images, kernel, bias):
-        return jnp.maximum(_xla_convolve(spec, images, kernel) + bias, 0)
-
-    cpu = partial(cpu_convolution.conv_relu, spec)
-    return lax.platform_dependent(images, kernel, bias, cpu=cpu, default=default)
+    return _conv_relu_call(images, kernel, bias, spec=spec)
 
 
 def _conv_relu_forward(images, kernel, bias, spec):
@@ -197,42 +130,13 @@ def _conv_relu_forward(images, kernel, bias, spec):
 def _conv_relu_backward(spec, residuals, cotangent):
     images, kernel, bias, result = residuals
     cotangent = materialize(jnp.where(result > 0, cotangent, 0))
-    image_gradient = _image_gradient(kernel, cotangent, spec)
-    kernel_gradient = _kernel_gradient(images, cotangent, spec)
-    return image_gradient, kernel_gradient, channel_sums(cotangent).astype(bias.dtype)
+    _, pull_back = jax.vjp(partial(_marked_convolve, spec), images, kernel)
+    return *pull_back(cotangent), channel_sums(cotangent).astype(bias.dtype)
 
 
 _conv_relu.defvjp(_conv_relu_forward, _conv_relu_backward)
 
 
-def _by_platform(cpu: Callable, default: Callable, spec: ConvSpec, *arrays: Array) -> Array:
-    """One function of a spec and arrays on a CPU, group by group, and another elsewhere."""
-    cpu = partial(cpu_convolution.apply_to_groups, cpu, spec)
-    return lax.platform_dependent(*arrays, cpu=cpu, default=partial(default, spec))
-
-
-def _xla_convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
-    return lax.conv_general_dilated(
-        images,
-        kernel,
-        spec.strides,
-        spec.pads,
-        rhs_dilation=spec.dilation,
-        dimension_numbers=NHWC,
-        feature_group_count=spec.groups,
-        precision=spec.precision,
-    )
-
-
-def _xla_image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
-    shape = (len(cotangent), *spec.image_size, kernel.shape[2] * spec.groups)
-    images = jax.ShapeDtypeStruct(shape, cotangent.dtype)
-    transpose = jax.linear_transpose(lambda images: _xla_convolve(spec, images, kernel), images)
-    return transpose(cotangent)[0]
-
-
-def _xla_kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
-    shape = (*spec.kernel_size, images.shape[-1] // spec.groups, cotangent.shape[-1])
-    kernel = jax.ShapeDtypeStruct(shape, images.dtype)
-    transpose = jax.linear_transpose(lambda kernel: _xla_convolve(spec, images, kernel), kernel)
-    return transpose(cotangent)[0]
+def _marked_convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
+    with fast_on_cpu():
+        return cpu_convolution.xla_convolve(spec, images, kernel)

@@ -1,34 +1,130 @@
-"""The CPU lowerings of a convolution and its gradients.
+"""A convolution and its gradients in CPU programs.
 
-Each calls a compiled kernel of `jaxcnn.ops.native` where one applies, and is otherwise a
-convolution in the layout NHWC x HWIO -> NHWC, the one that XLA:CPU runs fast.
+Each calls a compiled kernel of `jaxcnn.ops.native` where one applies. Otherwise it is a convolution
+in the layout NHWC x HWIO -> NHWC: XLA:CPU uses its fast convolution library for that layout only.
+The gradients that JAX derives have other layouts. XLA repairs them at the top level of a program
+but not in the body of a loop (jax issue #12868), where they run tens of times slower.
+
+The padding in front of the images must not be negative. Behind them it may be.
 """
 
+import dataclasses
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.ops import native, strided_gradient
-from jaxcnn.ops.conv_spec import NHWC, ConvSpec, Pads, Pair
-from jaxcnn.ops.materialize import is_sharded
+from jaxcnn.ops.conv_spec import NHWC, ConvSpec, Pads
+from jaxcnn.ops.native import Window
 
-
-def apply_to_groups(function: Callable, spec: ConvSpec, *arrays: Array) -> Array:
-    """Applies ``function(spec, *parts)`` to each group's parts of the arrays.
-
-    The arrays are split along their last axes, and the results are concatenated along theirs.
-    """
-    if spec.groups == 1:
-        return function(spec, *arrays)
-    groups = zip(*(jnp.split(array, spec.groups, -1) for array in arrays), strict=True)
-    return jnp.concatenate([function(spec, *parts) for parts in groups], -1)
+MAX_GROUPS = 8  # that XLA computes as one convolution each: its own grouped gradients are slow
 
 
 def convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
-    """``[N, H, W, C]`` and ``[h, w, C, D]`` to ``[N, H', W', D]``."""
-    if _native_supports(images, kernel, spec.pads, spec.dilation):
-        return native.convolution(images, kernel, spec.strides, spec.pads, spec.dilation)
+    """``[N, H, W, C]`` and ``[h, w, C / groups, D]`` to ``[N, H', W', D]``."""
+    window = _window(spec)
+    if not (_can_be_native(images, kernel) and window.fits(spec.image_size, spec.kernel_size)):
+        return _by_group(xla_convolve, spec, images, kernel)
+    if repeats := _outputs_of_a_channel(spec, images, kernel.shape[3]):
+        return native.depthwise(_repeat(images, repeats), kernel, window)
+    return native.convolution(images, kernel, window)
+
+
+def conv_relu(spec: ConvSpec, images: Array, kernel: Array, bias: Array) -> Array:
+    """``relu(convolve(spec, images, kernel) + bias)``."""
+    window = _window(spec)
+    fits = window.fits(spec.image_size, spec.kernel_size)
+    if fits and spec.groups == 1 and _can_be_native(images, kernel, bias):
+        return native.conv_relu(images, kernel, bias, window)
+    return jnp.maximum(convolve(spec, images, kernel) + bias, 0)
+
+
+def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
+    """``[h, w, C / groups, D]`` and ``[N, H', W', D]`` to ``[N, H, W, C]``.
+
+    The gradient is a convolution of the cotangent, with ``stride - 1`` zeros inserted between its
+    pixels, with the flipped kernel. `strided_gradient` computes it without the zeros.
+    """
+    if not _can_be_native(kernel, cotangent):
+        return _by_group(_xla_image_gradient, spec, kernel, cotangent)
+    window = _window(spec)
+    channels = kernel.shape[2] * spec.groups
+    repeats = spec.groups == channels and kernel.shape[3] // channels
+    if repeats:
+        gradient = native.depthwise_image_gradient(cotangent, kernel, spec.image_size, window)
+        return gradient.reshape(*gradient.shape[:3], channels, repeats).sum(4)
+    if spec.strides != (1, 1):
+        if strided_gradient.supports(spec):
+            return strided_gradient.image_gradient(spec, kernel, cotangent)
+        return _by_group(_xla_image_gradient, spec, kernel, cotangent)
+    pads = _image_gradient_pads(spec, cotangent)
+    of_cotangent = Window(
+        pads=tuple((max(0, low), high) for low, high in pads),
+        dilation=spec.dilation,
+        groups=spec.groups,
+        allows_winograd=spec.allows_winograd,
+    )
+    # The first results see nothing but padding if there is more of it than a window covers.
+    cropped = cotangent[:, max(0, -pads[0][0]) :, max(0, -pads[1][0]) :]
+    if not (cropped.size and of_cotangent.fits(cropped.shape[1:3], spec.kernel_size)):
+        return _by_group(_xla_image_gradient, spec, kernel, cotangent)
+    return native.convolution(cropped, kernel, of_cotangent, flipped=True)
+
+
+def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
+    """``[N, H, W, C]`` and ``[N, H', W', D]`` to ``[h, w, C / groups, D]``.
+
+    The gradient is a convolution of the images with the cotangent, in which examples and channels
+    exchange their roles: images ``[C, H, W, N]``, kernel ``[H', W', N, D]``, result
+    ``[C, h, w, D]``. The strides and the dilation exchange theirs too.
+    """
+    if not _can_be_native(images, cotangent):
+        return _by_group(_xla_kernel_gradient, spec, images, cotangent)
+    window = _window(spec)
+    if repeats := _outputs_of_a_channel(spec, images, cotangent.shape[3]):
+        return native.depthwise_kernel_gradient(
+            _repeat(images, repeats), cotangent, spec.kernel_size, window
+        )
+    return native.kernel_gradient(images, cotangent, spec.kernel_size, window)
+
+
+def _window(spec: ConvSpec) -> Window:
+    return Window(spec.strides, spec.pads, spec.dilation, spec.groups, spec.allows_winograd)
+
+
+def _can_be_native(*arrays: Array) -> bool:
+    return native.can_compute(*arrays) and all(array.dtype == jnp.float32 for array in arrays)
+
+
+def _outputs_of_a_channel(spec: ConvSpec, images: Array, outputs: int) -> int:
+    """In a depthwise convolution the number of outputs for each channel; 0 in all others."""
+    return outputs // spec.groups if spec.groups == images.shape[3] > 1 else 0
+
+
+def _repeat(images: Array, times: int) -> Array:
+    """Each channel several times in a row, so that a depthwise convolution has one output each."""
+    return jnp.repeat(images, times, axis=3) if times > 1 else images
+
+
+def _by_group(function: Callable, spec: ConvSpec, *arrays: Array) -> Array:
+    """Applies ``function(spec, *parts)`` to each group's parts of the arrays.
+
+    The arrays are split along their last axes, and the results are concatenated along theirs. With
+    more than `MAX_GROUPS` groups, XLA's grouped convolution and its gradients are used instead.
+    """
+    if spec.groups == 1:
+        return function(spec, *arrays)
+    if spec.groups > MAX_GROUPS:
+        return _GROUPED[function](spec, *arrays)
+    one_group = dataclasses.replace(spec, groups=1)
+    groups = zip(*(jnp.split(array, spec.groups, -1) for array in arrays), strict=True)
+    return jnp.concatenate([function(one_group, *parts) for parts in groups], -1)
+
+
+def xla_convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
+    """The convolution as `jax.lax` computes it."""
     return lax.conv_general_dilated(
         images,
         kernel,
@@ -36,34 +132,17 @@ def convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
         spec.pads,
         rhs_dilation=spec.dilation,
         dimension_numbers=NHWC,
+        feature_group_count=spec.groups,
         precision=spec.precision,
     )
 
 
-def conv_relu(spec: ConvSpec, images: Array, kernel: Array, bias: Array) -> Array:
-    """``relu(convolve(spec, images, kernel) + bias)``."""
-    if _can_be_native(bias) and _native_supports(images, kernel, spec.pads, spec.dilation):
-        return native.conv_relu(images, kernel, bias, spec.strides, spec.pads, spec.dilation)
-    return jnp.maximum(convolve(spec, images, kernel) + bias, 0)
-
-
-def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
-    """``[h, w, C, D]`` and ``[N, H', W', D]`` to ``[N, H, W, C]``.
-
-    The gradient is a convolution of the cotangent, with ``stride - 1`` zeros inserted between its
-    pixels, with the flipped kernel. `strided_gradient` computes it without the zeros.
-    """
-    is_strided = spec.strides != (1, 1)
-    if is_strided and strided_gradient.supports(spec) and _can_be_native(kernel, cotangent):
-        return strided_gradient.image_gradient(spec, kernel, cotangent)
-    pads = _image_gradient_pads(spec, cotangent)
-    if not is_strided and _native_supports(cotangent, kernel, pads, spec.dilation):
-        return native.convolution(cotangent, kernel, (1, 1), pads, spec.dilation, flipped=True)
+def _xla_image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     return lax.conv_general_dilated(
         cotangent,
-        _flip(kernel),
+        jnp.transpose(lax.rev(kernel, (0, 1)), (0, 1, 3, 2)),
         (1, 1),
-        pads,
+        _image_gradient_pads(spec, cotangent),
         lhs_dilation=spec.strides,
         rhs_dilation=spec.dilation,
         dimension_numbers=NHWC,
@@ -71,17 +150,7 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     )
 
 
-def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
-    """``[N, H, W, C]`` and ``[N, H', W', D]`` to ``[h, w, C, D]``.
-
-    The gradient is a convolution of the images with the cotangent, in which examples and channels
-    exchange their roles: images ``[C, H, W, N]``, kernel ``[H', W', N, D]``, result
-    ``[C, h, w, D]``. The strides and the dilation exchange theirs too.
-    """
-    if min(map(min, spec.pads)) >= 0 and _can_be_native(images, cotangent):
-        return native.kernel_gradient(
-            images, cotangent, spec.kernel_size, spec.strides, spec.pads, spec.dilation
-        )
+def _xla_kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     gradient = lax.conv_general_dilated(
         jnp.transpose(images, (3, 1, 2, 0)),
         jnp.transpose(cotangent, (1, 2, 0, 3)),
@@ -94,20 +163,25 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     return jnp.transpose(gradient, (1, 2, 0, 3))
 
 
-def _can_be_native(*arrays: Array) -> bool:
-    """Whether kernels were compiled, and the arrays are float32, not empty and not sharded."""
-    return native.available() and all(
-        array.dtype == jnp.float32 and array.size > 0 and not is_sharded(array) for array in arrays
-    )
+def _grouped_image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
+    shape = (len(cotangent), *spec.image_size, kernel.shape[2] * spec.groups)
+    images = jax.ShapeDtypeStruct(shape, cotangent.dtype)
+    transpose = jax.linear_transpose(lambda images: xla_convolve(spec, images, kernel), images)
+    return transpose(cotangent)[0]
 
 
-def _native_supports(images: Array, kernel: Array, pads: Pads, dilation: Pair) -> bool:
-    return _can_be_native(images, kernel) and native.supports(images, kernel, pads, dilation)
+def _grouped_kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
+    shape = (*spec.kernel_size, images.shape[3] // spec.groups, cotangent.shape[3])
+    kernel = jax.ShapeDtypeStruct(shape, images.dtype)
+    transpose = jax.linear_transpose(lambda kernel: xla_convolve(spec, images, kernel), kernel)
+    return transpose(cotangent)[0]
 
 
-def _flip(kernel: Array) -> Array:
-    """The kernel rotated by 180 degrees, ``[h, w, C, D]`` to ``[h, w, D, C]``."""
-    return jnp.transpose(lax.rev(kernel, (0, 1)), (0, 1, 3, 2))
+_GROUPED = {
+    xla_convolve: xla_convolve,
+    _xla_image_gradient: _grouped_image_gradient,
+    _xla_kernel_gradient: _grouped_kernel_gradient,
+}
 
 
 def _image_gradient_pads(spec: ConvSpec, cotangent: Array) -> Pads:

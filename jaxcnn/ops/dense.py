@@ -8,7 +8,8 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from jaxcnn.ops import native
-from jaxcnn.ops.materialize import is_sharded
+from jaxcnn.ops.cpu_lowering import with_cpu_kernel
+from jaxcnn.ops.sharded_types import is_sharded
 
 # Elements of a kernel. For fewer, XLA:CPU's own product is as fast, as it fuses with its inputs.
 MIN_KERNEL_SIZE = 2**19
@@ -23,11 +24,11 @@ def dot_general(
     *,
     out_sharding: jax.sharding.NamedSharding | jax.sharding.PartitionSpec | None = None,
 ) -> Array:
-    """`jax.lax.dot_general` with the same arguments; large float32 products are faster on a CPU.
+    """`jax.lax.dot_general` with the same arguments; large products are faster on a CPU.
 
-    A product of ``f32[..., K]`` with ``f32[K, M]`` uses the compiled kernels of
-    `jaxcnn.ops.native`, if they are available, from `MIN_KERNEL_SIZE` weights on. All other
-    products are `jax.lax.dot_general`, unchanged.
+    A product of ``[..., K]`` with ``[K, M]`` uses the compiled kernels of `jaxcnn.ops.native`, if
+    they are available, from `MIN_KERNEL_SIZE` weights on. Half precisions are converted to float32.
+    All other products are `jax.lax.dot_general`, unchanged.
 
     Args:
       inputs: ``[..., K]``.
@@ -43,6 +44,7 @@ def dot_general(
     [[4.0, 6.0]]
     """
     is_dense = kernel.ndim == 2 and dimension_numbers == (((inputs.ndim - 1,), (0,)), ((), ()))
+    is_dense = is_dense and inputs.shape[-1] == kernel.shape[0]  # otherwise JAX's own error
     has_options = preferred_element_type is not None or out_sharding is not None
     if not is_dense or has_options or not _is_large(inputs, kernel):
         return lax.dot_general(
@@ -58,10 +60,22 @@ def dot_general(
 
 
 def _is_large(inputs: Array, kernel: Array) -> bool:
-    """Whether the operands are float32, large enough for the compiled kernels, and not sharded."""
-    is_float32 = inputs.dtype == kernel.dtype == jnp.float32
+    """Whether the operands are large enough for the compiled kernels, and not sharded."""
+    is_floating = inputs.dtype == kernel.dtype and jnp.issubdtype(inputs.dtype, jnp.floating)
     is_large = inputs.size > 0 and kernel.size >= MIN_KERNEL_SIZE
-    return is_float32 and is_large and not is_sharded(inputs) and not is_sharded(kernel)
+    return is_floating and is_large and not is_sharded(inputs) and not is_sharded(kernel)
+
+
+def _reference_product(left, right, *, transposed, precision):
+    contracted = (0 if transposed[0] else 1,), (1 if transposed[1] else 0,)
+    return lax.dot_general(left, right, (contracted, ((), ())), precision=precision)
+
+
+def _native_product(left, right, *, transposed, precision):
+    return native.product(left, right, transposed=transposed)
+
+
+_matrix_product = with_cpu_kernel(_reference_product, _native_product)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -69,17 +83,7 @@ def _product(
     left: Array, right: Array, transposed: tuple[bool, bool], precision: lax.PrecisionLike
 ) -> Array:
     """``left @ right``, each of them transposed first where ``transposed`` says so."""
-
-    def default(left, right):
-        contracted = (0 if transposed[0] else 1,), (1 if transposed[1] else 0,)
-        return lax.dot_general(left, right, (contracted, ((), ())), precision=precision)
-
-    def fast(left, right):
-        if not native.available():
-            return default(left, right)
-        return native.product(left, right, transposed=transposed)
-
-    return lax.platform_dependent(left, right, cpu=fast, default=default)
+    return _matrix_product(left, right, transposed=transposed, precision=precision)
 
 
 def _product_forward(left, right, transposed, precision):

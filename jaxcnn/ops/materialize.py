@@ -1,11 +1,14 @@
 """Storing a value instead of recomputing it, in CPU programs."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxcnn.ops.partitioning import is_partitioned
+from jaxcnn.ops.sharded_types import is_sharded
 
 
-@jax.custom_vjp
 def materialize(array: Array) -> Array:
     """Returns the array unchanged; a CPU program computes it once and stores it.
 
@@ -19,7 +22,8 @@ def materialize(array: Array) -> Array:
     convolutions, in strides.
 
     Args:
-      array: any shape. Integers, empty and sharded arrays are not stored.
+      array: any shape. Integers, empty and sharded arrays are not stored, and none in programs that
+        the compiler divides between devices, which would have to agree on the first element.
 
     Returns:
       The same array. GPU and TPU programs contain no loop.
@@ -27,17 +31,12 @@ def materialize(array: Array) -> Array:
     >>> materialize(jnp.array([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
-    return lax.platform_dependent(array, cpu=_carry_through_loop, default=lambda array: array)
+    return _materialize_p.bind(array, when="forward")
 
 
-def is_sharded(array: Array) -> bool:
-    """Whether the array's type says that each device holds a different part of it.
-
-    The type says so under JAX's explicit sharding, and inside a `jax.shard_map` that checks which
-    values vary between devices.
-    """
-    array_type = jax.typeof(array)
-    return any(array_type.sharding.spec) or bool(array_type.manual_axis_type.varying)
+def materialize_cotangent(array: Array) -> Array:
+    """Returns the array unchanged; its cotangent is materialized, see `materialize`."""
+    return _materialize_p.bind(array, when="backward")
 
 
 def _carry_through_loop(array: Array) -> Array:
@@ -53,4 +52,20 @@ def _carry_through_loop(array: Array) -> Array:
     return lax.while_loop(lambda carry: carry[1], leave_unchanged, carry)[0]
 
 
-materialize.defvjp(lambda array: (materialize(array), None), lambda _, cotangent: (cotangent,))
+def _transpose(cotangent, array, *, when):
+    return [materialize(cotangent) if when == "backward" else cotangent]
+
+
+def _lower_on_cpu(context, array, *, when):
+    if when == "backward" or is_partitioned(context):
+        return [array]
+    return mlir.lower_fun(_carry_through_loop, multiple_results=False)(context, array)
+
+
+_materialize_p = Primitive("materialize")
+_materialize_p.def_impl(lambda array, *, when: array)
+_materialize_p.def_abstract_eval(lambda array, *, when: array)
+ad.deflinear2(_materialize_p, _transpose)
+batching.defvectorized(_materialize_p)
+mlir.register_lowering(_materialize_p, lambda context, array, *, when: [array])
+mlir.register_lowering(_materialize_p, _lower_on_cpu, platform="cpu")

@@ -47,16 +47,16 @@ from jaxcnn.ops.conv_spec import ConvSpec, Pair
 
 
 def supports(spec: ConvSpec) -> bool:
-    """Whether the convolution has neither a dilated kernel nor negative padding."""
-    return spec.dilation == (1, 1) and min(map(min, spec.pads)) >= 0
+    """Whether the kernel is not dilated."""
+    return spec.dilation == (1, 1)
 
 
 def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     """The gradient with respect to the images, by `jaxcnn.ops.native`, which must be available.
 
     Args:
-      spec: a convolution that is `supports`-ed, of one group.
-      kernel: ``f32[h, w, C, D]``.
+      spec: a convolution that is `supports`-ed.
+      kernel: ``f32[h, w, C / groups, D]``.
       cotangent: ``f32[N, M, M', D]``.
 
     Returns:
@@ -71,7 +71,8 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
         ]
         rows.append(jnp.stack(columns, 3))
     stacked = jnp.stack(rows, 2)
-    shape = (len(cotangent), blocks[0] * down, blocks[1] * across, kernel.shape[2])
+    channels = kernel.shape[2] * spec.groups
+    shape = (len(cotangent), blocks[0] * down, blocks[1] * across, channels)
     padded = stacked.reshape(shape)
     (top, _), (left, _) = spec.pads
     height, width = spec.image_size
@@ -95,11 +96,13 @@ def _gradient_at_remainder(
     """``[N, Q, Q', C]``: the gradient at the positions with these remainders by the strides."""
     taps = kernel[remainder[0] :: spec.strides[0], remainder[1] :: spec.strides[1]]
     if 0 in taps.shape:
-        return jnp.zeros((len(cotangent), *blocks, kernel.shape[2]), cotangent.dtype)
+        shape = (len(cotangent), *blocks, kernel.shape[2] * spec.groups)
+        return jnp.zeros(shape, cotangent.dtype)
     pads = tuple(
         (count - 1, block_count - output_count)
         for count, block_count, output_count in zip(
             taps.shape[:2], blocks, cotangent.shape[1:3], strict=True
         )
     )
-    return native.convolution(cotangent, taps, (1, 1), pads, (1, 1), flipped=True)
+    window = native.Window(pads=pads, groups=spec.groups, allows_winograd=spec.allows_winograd)
+    return native.convolution(cotangent, taps, window, flipped=True)

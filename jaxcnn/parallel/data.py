@@ -7,7 +7,6 @@ import jax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.ops import native
 from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.step import BatchSharding
 
@@ -36,8 +35,6 @@ class Data(Strategy):
         return lax.with_sharding_constraint(rows, self.batch_placement)
 
     def _jit(self, function: Callable, **settings) -> jax.stages.Wrapped:
-        if len(self.devices) > 1:  # the compiler cannot partition a call of a native kernel
-            function = native.without_native_kernels()(function)
         function = functools.partial(function, sharding=self.batch_sharding)
         options = self.options or None
         return jax.jit(

@@ -20,9 +20,7 @@ class Strategy(abc.ABC):
 
     The base class holds what is the same wherever state, batch and data have one `Sharding` each.
     A subclass sets the three placements in its ``__init__``, after ``super().__init__``, and
-    implements `compile` and `compile_evaluation`; it overrides whatever else differs. One that
-    partitions a program over several CPU devices traces it without native kernels
-    (`jaxcnn.ops.native.without_native_kernels`), which the compiler cannot partition.
+    implements `compile` and `compile_evaluation`; it overrides whatever else differs.
 
     Attributes:
       about: one line for listings.

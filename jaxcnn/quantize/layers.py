@@ -8,6 +8,7 @@ import numpy as np
 from flax import nnx
 from jax import Array
 
+from jaxcnn.fast_layers import Conv, Linear
 from jaxcnn.quantize.products import INT8_MAX, Window, chunk_count, convolve, multiply
 
 
@@ -87,16 +88,15 @@ def quantize_layer(layer: nnx.Linear | nnx.Conv, largest_input: float) -> Int8Li
 def is_quantizable(layer: object) -> bool:
     """Whether a layer is an `nnx.Linear` or a two-dimensional `nnx.Conv`, and computes as these do.
 
-    A subclass of `nnx.Conv` with its own `__call__` is quantizable if its attribute
-    ``computes_as_flax`` is true. A convolution with a mask, with circular padding or with a dilated
-    input is not quantizable.
+    Fast layers do, see `jaxcnn.accelerate`; other subclasses with a ``__call__`` of their own do
+    not. A convolution with a mask, with circular padding or with a dilated input is not
+    quantizable.
     """
     if isinstance(layer, nnx.Linear):
-        return type(layer).__call__ is nnx.Linear.__call__
+        return type(layer).__call__ in (nnx.Linear.__call__, Linear.__call__)
     if not isinstance(layer, nnx.Conv):
         return False
-    has_own_call = type(layer).__call__ is not nnx.Conv.__call__
-    if has_own_call and not getattr(type(layer), "computes_as_flax", False):
+    if type(layer).__call__ not in (nnx.Conv.__call__, Conv.__call__):
         return False
     known_padding = not isinstance(layer.padding, str) or layer.padding in ("SAME", "VALID")
     plain = layer.mask is None and set(_pair(layer.input_dilation)) == {1}

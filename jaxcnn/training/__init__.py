@@ -1,6 +1,7 @@
 """Training: state, step, loop, checkpoints."""
 
 from jaxcnn.training.checkpoint import Checkpoints
+from jaxcnn.training.create import create
 from jaxcnn.training.history import History
 from jaxcnn.training.loop import FitConfig, Interrupted, NonFiniteLossError, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
@@ -8,7 +9,7 @@ from jaxcnn.training.objective import class_logits, means
 from jaxcnn.training.optimizer import OPTIMIZERS, optimizer
 from jaxcnn.training.precision import PRECISIONS
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep, create
+from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep
 
 __all__ = [
     "OPTIMIZERS",

@@ -3,21 +3,16 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from flax import nnx
 from jax import Array, lax
 
-from jaxcnn.training.objective import Batch, Metrics, classification, mask_of, weight_decay_penalty
-from jaxcnn.training.precision import Precision, all_finite, cast, next_scale
-from jaxcnn.training.precision import precision as precision_named
+from jaxcnn.training.network import Network
+from jaxcnn.training.objective import Batch, Metrics, mask_of
+from jaxcnn.training.precision import all_finite, next_scale
 from jaxcnn.training.state import PyTree, TrainState
-
-Preprocess = Callable[[Array, Array | None], Array]
-Objective = Callable[[Any, Batch], Metrics]
 
 
 @dataclass(frozen=True)
@@ -39,65 +34,6 @@ class BatchSharding:
 
 
 UNSHARDED = BatchSharding()
-
-
-def unit_scale(images: Array, keys: Array | None) -> Array:
-    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged."""
-    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network without its parameters: what the train step and the evaluation step share.
-
-    Attributes:
-      graphdef: the network's structure, from `nnx.split`.
-      precision: see `precision.Precision`.
-      preprocess: ``preprocess(images, keys)``, run inside the compiled step: normalisation, and
-        augmentation where `keys` are given.
-      objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimised,
-        ``correct`` and ``count``.
-      trainable: names of the layers to train, all if empty; the others run in evaluation mode.
-    """
-
-    graphdef: nnx.GraphDef
-    precision: Precision
-    preprocess: Preprocess = unit_scale
-    objective: Objective = classification
-    trainable: tuple[str, ...] = ()
-
-    def apply(
-        self,
-        params: PyTree,
-        frozen: PyTree,
-        model_state: PyTree,
-        images: Array,
-        *,
-        train: bool,
-        axis_name: str | None,
-    ) -> tuple[Any, PyTree]:
-        """Runs the network.
-
-        Args:
-          params, frozen, model_state: fields of `TrainState`.
-          images: preprocessed, ``f32[N, H, W, C]``.
-          train: training mode (batch statistics, dropout) or evaluation mode.
-          axis_name: the mapped axis over which batch norm takes its statistics.
-
-        Returns:
-          The outputs in float32, and the next `model_state`.
-        """
-        dtype = self.precision.compute
-        model = nnx.merge(
-            self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True
-        )
-        model.eval()
-        if train:
-            for part in [getattr(model, name) for name in self.trainable] or [model]:
-                part.train()
-        model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
-        outputs = cast(model(images.astype(dtype)), jnp.float32)
-        return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
 
 
 @dataclass(frozen=True)
@@ -230,73 +166,6 @@ def _ema(ema_params: PyTree, params: PyTree, decay: float, step: Array) -> PyTre
     steps = step.astype(jnp.float32)
     factor = jnp.minimum(decay, (1.0 + steps) / (10.0 + steps))
     return jax.tree.map(lambda a, p: factor * a + (1 - factor) * p, ema_params, params)
-
-
-def create(
-    model: nnx.Module,
-    optimizer: optax.GradientTransformation,
-    *,
-    seed: int = 0,
-    precision: str = "float32",
-    preprocess: Preprocess = unit_scale,
-    objective: Objective = classification,
-    weight_decay: float = 0.0,
-    weight_decay_layers: tuple[str, ...] = (),
-    ema_decay: float = 0.0,
-    trainable: tuple[str, ...] = (),
-) -> tuple[TrainState, TrainStep]:
-    """Turns a module and an optimizer into a train state and the step that advances it.
-
-    Args:
-      model: any NNX module from images to logits, initialised; it is read, not kept.
-      optimizer: from `optax`.
-      seed: of augmentation.
-      precision: ``float32``, ``bfloat16`` or ``float16``.
-      preprocess: see `Network`.
-      objective: see `Network`.
-      weight_decay: factor of the penalty, see `objective.weight_decay_penalty`.
-      weight_decay_layers: names of the layers that the penalty covers; all if empty.
-      ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
-      trainable: names of the layers to train; all if empty.
-
-    Returns:
-      The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
-
-    Raises:
-      InputError: an unknown precision.
-
-    >>> from jaxcnn import models
-    >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
-    >>> batch = {"image": jnp.ones((4, 28, 28, 1)), "label": jnp.arange(4)}
-    >>> state, metrics = jax.jit(step, donate_argnums=0)(state, batch)
-    >>> int(metrics["count"])
-    4
-    """
-    policy = precision_named(precision)
-    is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
-    graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
-    params, frozen, rest = map(nnx.to_pure_dict, states)
-    state = TrainState(
-        step=jnp.zeros((), jnp.int32),
-        params=params,
-        frozen=frozen,
-        ema_params=params if ema_decay else {},
-        model_state=rest,
-        opt_state=optimizer.init(params),
-        key=jax.random.key(seed),
-        lr_scale=jnp.float32(1),
-        loss_scale=jnp.float32(policy.initial_scale),
-        finite_steps=jnp.zeros((), jnp.int32),
-    )
-    penalty = None
-    if weight_decay:
-        penalty = functools.partial(
-            weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
-        )
-    network = Network(graphdef, policy, preprocess, objective, trainable)
-    step = TrainStep(network, optimizer, penalty, ema_decay)
-    # A copy: the step donates its state, and the caller's module must keep its weights.
-    return jax.tree.map(jnp.copy, state), step
 
 
 def _example_keys(key: Array, rows: int, axis_name: str | None) -> Array:

@@ -51,7 +51,7 @@ KNOWN = (*RESNETS, *VGGS, "alexnet")
 # from [H, W, C].
 FLATTENED_CHANNELS = {"dense1": 512, "dense6": 256}
 
-_TORCH_NAMES = {
+TORCH_NAMES = {  # of a layer's weights, by ours
     "kernel": "weight",
     "scale": "weight",
     "bias": "bias",
@@ -112,7 +112,7 @@ def torch_names(model_name: str, shapes: dict[str, Shape]) -> dict[str, str]:
     else:
         modules = ALEXNET if model_name == "alexnet" else _vgg_modules(layers)
     return {
-        name: f"{modules[layer]}.{_TORCH_NAMES[leaf]}"
+        name: f"{modules[layer]}.{TORCH_NAMES[leaf]}"
         for name in shapes
         for layer, _, leaf in [name.rpartition(".")]
     }

@@ -3,8 +3,8 @@
 import jax
 
 from experiments.config import RunConfig
-from experiments.peers import task
-from experiments.peers.layers import Task
+from experiments.peers.definition import make_task as make_task_of
+from experiments.peers.task import Task
 from experiments.studies import peers
 from jaxcnn.backend import Backend
 
@@ -19,4 +19,4 @@ def make_task(model: str, side: int, **changes) -> Task:
     config = RunConfig(
         study="peers", model=model, batch_size=4, image_size=side, optimizer="sgd", **changes
     )
-    return task.make_task(peers.cases(config, cpu_backend())[0].config)
+    return make_task_of(peers.cases(config, cpu_backend())[0].config)

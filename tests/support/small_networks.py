@@ -17,6 +17,11 @@ from jaxcnn import detection, models, parallel, training
 BATCH_SIZE = 8
 # The networks whose step takes more than a few seconds to compile; their tests are marked slow.
 LARGE = (
+    "alexnet",
+    "cats_vs_dogs",
+    "googlenet_aux",
+    "resnet18",
+    "vgg11",
     "resnet34",
     "resnet50",
     "resnet101",

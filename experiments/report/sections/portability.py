@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.analysis.compile_matrix import COMPILED, Cell, portability
+from experiments.analysis.compile_matrix import BOUNDS, COMPILED, Cell, portability
 from experiments.records import Record
 from experiments.records.formatting import readable
 from experiments.report.section import (
@@ -19,17 +19,6 @@ from experiments.report.section import (
 from experiments.report.selection import metrics_with_values
 from experiments.report.traces import hover_text
 
-BOUNDS = (
-    "memory_planned",
-    "memory_available",
-    "largest_batch",
-    "step_time_bound",
-    "images_per_second_bound",
-    "mfu_ceiling",
-    "cost_per_epoch_bound",
-    "scaling_efficiency_bound",
-    "bytes_exchanged",
-)
 MAX_ROWS = 200  # of the table of bounds
 MAX_BARS = 40
 

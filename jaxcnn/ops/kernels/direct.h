@@ -21,7 +21,7 @@ inline void PackKernel(ffi::ThreadPool& pool, const Panels& panels, const Kernel
 
 // Whether each pixel of the result depends only on the image pixel at the same position.
 inline bool IsMatrixProduct(const Geometry& g) {
-  return g.TapCount() == 1 && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.height &&
+  return g.TapCount() == 1 && g.IsDense() && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.height &&
          g.columns == g.width;
 }
 
@@ -74,8 +74,8 @@ class WindowBlock {
         offsets_(runs_.Offsets(g, rows_.RowStride())),
         window_starts_(max_pixels) {}
 
-  // Prepares the result pixels first <= pixel < last for Convolve. If windows reach into the
-  // padding, these must be whole rows.
+  // Prepares the result pixels first <= pixel < last for Convolve. If the images' rows are copied,
+  // these must be whole rows.
   void Prepare(Index first, Index last) {
     first_ = first;
     count_ = last - first;
@@ -109,13 +109,13 @@ class WindowBlock {
           const bool is_last = run + runs == runs_.count && k + length == runs_.length;
           const Index column = panels.FirstColumn(panel);
           float* const panel_sums = sums + (panel - range.first) * count_ * panels.width;
-          float* const panel_result = is_last ? result + first_ * g_.outputs + column : nullptr;
+          float* const panel_result = is_last ? result + first_ * g_.result_stride + column : nullptr;
           const float* const panel_bias = bias ? bias + column : nullptr;
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
             const Sink sink = {panel_sums + pixel * panels.width,
                                is_first,
-                               is_last ? panel_result + pixel * g_.outputs : nullptr,
-                               g_.outputs,
+                               is_last ? panel_result + pixel * g_.result_stride : nullptr,
+                               g_.result_stride,
                                panels.ColumnCount(panel),
                                panel_bias};
             panels.RowsTile(count)(&window_starts_[pixel], &offsets_[run], runs, k, length, right,
@@ -179,7 +179,7 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
   const Index panel_size = kernel.Rows() * panels.width;
   const Buffer packed(panels.count * panel_size);
   PackKernel(pool, panels, kernel, packed);
-  const Index pixels = ImageRows::ReachesPadding(g)
+  const Index pixels = ImageRows::NeedsCopy(g)
                            ? std::max<Index>(1, kBlockPixels / g.columns) * g.columns
                            : kBlockPixels;
   const Index blocks = CeilDiv(g.PixelCount(), pixels);

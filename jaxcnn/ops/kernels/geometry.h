@@ -11,16 +11,19 @@
 namespace jaxcnn {
 
 // The shapes of a convolution of images [N][H][W][C] with a kernel [h][w][C][D] to a result
-// [N][H'][W'][D].
+// [N][H'][W'][D]. The channels C and the outputs D may be those of some groups only; the distances
+// between pixels are then those of all groups.
 struct Geometry {
   Index batch, height, width, channels;  // of the images
   Index rows, columns, outputs;          // of the result
+  Index image_stride, result_stride;     // from one pixel to the next, in floats
   Index taps[2], strides[2];
   Index padding[2];  // pixels before the first row and the first column
   Index dilation[2];
 
   Index PixelCount() const { return batch * rows * columns; }  // of the result
   Index TapCount() const { return taps[0] * taps[1]; }
+  bool IsDense() const { return image_stride == channels && result_stride == outputs; }
 
   // The position of a pixel, which may be in the padding.
   struct Position {
@@ -34,26 +37,32 @@ struct Geometry {
     for (Index i = 0; i < down; ++i) {
       const Index row = position.row + i * dilation[0];
       const bool is_inside = row >= 0 && row < height;
-      const float* const pixels = images + (position.image * height + row) * width * channels;
+      const float* const pixels = images + (position.image * height + row) * width * image_stride;
       for (Index j = 0, column = position.column; j < across; ++j, column += dilation[1])
-        *to++ = is_inside && column >= 0 && column < width ? pixels + column * channels : zeros;
+        *to++ = is_inside && column >= 0 && column < width ? pixels + column * image_stride : zeros;
     }
   }
 };
 
-// The rows of the images under some rows of the result. If windows reach into the padding, they are
-// padded copies, which stay in a cache; otherwise they are the images themselves.
+// The rows of the images under some rows of the result. If windows reach into the padding, or if the
+// images have further channels, they are padded copies of the channels, which stay in a cache;
+// otherwise they are the images themselves.
 class ImageRows {
  public:
   // For at most `max_rows` rows of the result at a time.
   ImageRows(const Geometry& g, const float* images, Index max_rows)
-      : g_(g), images_(images), is_copy_(ReachesPadding(g)) {
+      : g_(g), images_(images), is_copy_(NeedsCopy(g)) {
     window_height_ = (g.taps[0] - 1) * g.dilation[0] + 1;
     covered_width_ = (g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1;
     if (!is_copy_) return;
     const Index rows_apart = std::max(window_height_, g.strides[0]);
     copy_ = std::make_unique<Buffer>(max_rows * rows_apart * covered_width_ * g.channels);
     starts_.resize(max_rows);
+  }
+
+  // Whether the rows are copied.
+  static bool NeedsCopy(const Geometry& g) {
+    return ReachesPadding(g) || g.image_stride != g.channels;
   }
 
   // Whether any window reaches into the padding.
@@ -94,11 +103,21 @@ class ImageRows {
       std::memset(to, 0, RowStride() * sizeof(float));
       return;
     }
-    const float* const from = images_ + (image * g_.height + y) * g_.width * g_.channels;
+    const float* const from = images_ + (image * g_.height + y) * g_.width * g_.image_stride;
     const Index right = covered_width_ - left - inside;
     std::memset(to, 0, left * g_.channels * sizeof(float));
-    std::memcpy(to + left * g_.channels, from, inside * g_.channels * sizeof(float));
+    CopyPixels(from, inside, to + left * g_.channels);
     std::memset(to + (left + inside) * g_.channels, 0, right * g_.channels * sizeof(float));
+  }
+
+  void CopyPixels(const float* from, Index count, float* to) const {
+    if (g_.image_stride == g_.channels) {
+      std::memcpy(to, from, count * g_.channels * sizeof(float));
+      return;
+    }
+    for (Index pixel = 0; pixel < count; ++pixel, from += g_.image_stride, to += g_.channels)
+      for (Index c = 0; c < g_.channels; c += kLanes)
+        StorePartial(to + c, LoadPartial(from + c, g_.channels - c), g_.channels - c);
   }
 
   Geometry g_;
@@ -134,6 +153,22 @@ struct TapRuns {
   }
 };
 
+// Copies one panel of a matrix [rows][panels.columns], whose rows are `stride` apart, to
+// [row][panels.width].
+inline void PackPanel(const Panels& panels, Index panel, const float* matrix, Index stride,
+                      Index rows, float* to) {
+  const Index count = panels.ColumnCount(panel), width = panels.width;
+  const float* from = matrix + panels.FirstColumn(panel);
+  if (count == kMaxVectors * kLanes) {  // twice as fast without any decision in a row
+    for (Index row = 0; row < rows; ++row, to += kMaxVectors * kLanes, from += stride)
+      for (Index v = 0; v < kMaxVectors; ++v) Store(to + v * kLanes, Load(from + v * kLanes));
+    return;
+  }
+  for (Index row = 0; row < rows; ++row, to += width, from += stride)
+    for (Index lane = 0; lane < width; lane += kLanes)
+      Store(to + lane, LoadPartial(from + lane, count - lane));
+}
+
 // The kernel of a convolution [h][w][C][D], read as a matrix [tap and channel][output]. If flipped,
 // it is stored as [h][w][D][C] and rotated by 180 degrees.
 struct Kernel {
@@ -149,23 +184,10 @@ struct Kernel {
     if (is_flipped)
       PackFlipped(panels, panel, first, rows, to);
     else
-      PackInOrder(panels, panel, first, rows, to);
+      PackPanel(panels, panel, data + first * outputs, outputs, rows, to);
   }
 
  private:
-  void PackInOrder(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
-    const Index count = panels.ColumnCount(panel), width = panels.width, stride = outputs;
-    const float* from = data + first * outputs + panels.FirstColumn(panel);
-    if (count == kMaxVectors * kLanes) {  // twice as fast without any decision in a row
-      for (Index row = 0; row < rows; ++row, to += kMaxVectors * kLanes, from += stride)
-        for (Index v = 0; v < kMaxVectors; ++v) Store(to + v * kLanes, Load(from + v * kLanes));
-      return;
-    }
-    for (Index row = 0; row < rows; ++row, to += width, from += stride)
-      for (Index lane = 0; lane < width; lane += kLanes)
-        Store(to + lane, LoadPartial(from + lane, count - lane));
-  }
-
   void PackFlipped(const Panels& panels, Index panel, Index first, Index rows, float* to) const {
     constexpr Index kRowsTogether = 16;  // their copy stays in the first-level cache
     const Index output = panels.FirstColumn(panel), count = panels.ColumnCount(panel);
@@ -180,11 +202,5 @@ struct Kernel {
     }
   }
 };
-
-// Copies one panel of a matrix [rows][columns] to [row][panels.width].
-inline void PackPanel(const Panels& panels, Index panel, const float* matrix, Index rows,
-                      float* to) {
-  Kernel{matrix, 1, rows, panels.columns, false}.Pack(panels, panel, 0, rows, to);
-}
 
 }  // namespace jaxcnn

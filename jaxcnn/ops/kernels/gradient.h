@@ -86,14 +86,14 @@ class CotangentPanels {
   // Prepares a block: `lines` lines from `line` on, counted through all images, and `columns`
   // columns from `column` on.
   void Prepare(Index line, Index lines, Index column, Index columns) {
-    first_ = cotangent_ + (line * g_.columns + column) * g_.outputs;
+    first_ = cotangent_ + (line * g_.columns + column) * g_.result_stride;
     lines_ = lines;
     columns_ = columns;
     const Index used = (lines - 1) * g_.columns + columns;  // pixels
     const Index left = g_.PixelCount() - line * g_.columns - column - used;
     // Reading whole panel rows must not pass the cotangent's end.
     const bool is_inside = panels_.width == g_.outputs || left > panels_.width / g_.outputs;
-    is_packed_ = panels_.count > 1 || !is_inside;
+    is_packed_ = panels_.count > 1 || !is_inside || !g_.IsDense();
     std::fill(is_ready_.begin(), is_ready_.end(), false);
   }
 
@@ -103,9 +103,9 @@ class CotangentPanels {
     if (is_ready_[panel]) return pixels;
     for (Index line = 0; line < lines_; ++line) {
       float* const copy = packed_ + (panel * lines_ + line) * columns_ * panels_.width;
-      pixels[line] = first_ + line * g_.columns * g_.outputs;
+      pixels[line] = first_ + line * g_.columns * g_.result_stride;
       if (!is_packed_) continue;
-      PackPanel(panels_, panel, pixels[line], columns_, copy);
+      PackPanel(panels_, panel, pixels[line], g_.result_stride, columns_, copy);
       pixels[line] = copy;
     }
     is_ready_[panel] = true;

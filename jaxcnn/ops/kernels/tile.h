@@ -15,6 +15,16 @@
 #include <immintrin.h>
 #endif
 
+// JAXCNN_UNROLL unrolls the loop that follows, whose number of iterations is a constant;
+// JAXCNN_UNROLL_4 unrolls any loop four times.
+#if defined(__clang__)
+#define JAXCNN_UNROLL _Pragma("unroll")
+#define JAXCNN_UNROLL_4 _Pragma("unroll 4")
+#else
+#define JAXCNN_UNROLL _Pragma("GCC unroll 64")
+#define JAXCNN_UNROLL_4 _Pragma("GCC unroll 4")
+#endif
+
 namespace jaxcnn {
 
 using Index = std::int64_t;
@@ -52,10 +62,12 @@ constexpr int kLanes = 4, kMaxVectors = 2, kAccumulators = 12;
 constexpr int kMaxRows = 8;  // there are no registers for the addresses of more rows
 constexpr int MaxRows(int vectors) { return std::min(kMaxRows, kAccumulators / vectors); }
 
-typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+// A vector in a register, and one in memory, which need not be aligned.
+typedef float Vector __attribute__((vector_size(4 * kLanes)));
+typedef float VectorInMemory __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 
-inline Vector Load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
-inline void Store(float* to, Vector vector) { *reinterpret_cast<Vector*>(to) = vector; }
+inline Vector Load(const float* from) { return *reinterpret_cast<const VectorInMemory*>(from); }
+inline void Store(float* to, Vector vector) { *reinterpret_cast<VectorInMemory*>(to) = vector; }
 
 // Loads the first `count` lanes, at most kLanes; the others are zero.
 inline Vector LoadPartial(const float* from, Index count) {
@@ -96,10 +108,10 @@ struct Sink {
 template <int ROWS, int VECTORS>
 inline __attribute__((always_inline)) void StoreTile(Vector (&tile)[ROWS][VECTORS],
                                                      const Sink& sink) {
-  const auto for_each = [&](auto f) {
-#pragma GCC unroll 8
+  const auto for_each = [&](auto f) __attribute__((always_inline)) {
+    JAXCNN_UNROLL
     for (int row = 0; row < ROWS; ++row)
-#pragma GCC unroll 4
+      JAXCNN_UNROLL
       for (int v = 0; v < VECTORS; ++v) f(row, v, tile[row][v]);
   };
   const auto sums = [&](int row, int v) { return sink.sums + (row * VECTORS + v) * kLanes; };
@@ -125,11 +137,11 @@ template <int ROWS, int VECTORS, class Left>
 inline __attribute__((always_inline)) void AddOuterProduct(Vector (&tile)[ROWS][VECTORS],
                                                            const float* panel_row, Left left) {
   Vector right[VECTORS];
-#pragma GCC unroll 4
+  JAXCNN_UNROLL
   for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel_row + v * kLanes);
-#pragma GCC unroll 8
+  JAXCNN_UNROLL
   for (int row = 0; row < ROWS; ++row)
-#pragma GCC unroll 4
+    JAXCNN_UNROLL
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
@@ -148,7 +160,7 @@ void MultiplyRows(const float* const* lefts, const Index* offsets, Index runs, I
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
   for (Index run = 0; run < runs; ++run)
-#pragma GCC unroll 4
+    JAXCNN_UNROLL_4
     for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.data += right.stride)
       AddOuterProduct(tile, right.data, [&](int row) { return left[row][k]; });
   StoreTile(tile, sink);
@@ -164,7 +176,7 @@ void MultiplyColumns(const float* const* lefts, const float* const* panels, Inde
   for (Index line = 0; line < lines; ++line) {
     const float* left = lefts[line] + offset;
     const float* panel_row = panels[line];
-#pragma GCC unroll 4
+    JAXCNN_UNROLL_4
     for (Index k = 0; k < length; ++k, left += step, panel_row += stride)
       AddOuterProduct(tile, panel_row, [&](int row) { return left[row]; });
   }

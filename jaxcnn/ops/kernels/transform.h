@@ -3,7 +3,8 @@
 // A convolution with TAPS taps and a tile of TILE results is, transposed, a product of
 // polynomials. The product is determined by its values at TILE + TAPS - 2 points and at infinity
 // (Toom and Cook). Any points are correct, but the rounding errors depend on them. For six values,
-// the points 0, +-3/4 and +-3/2 give a quarter to a half of the errors of the usual 0, +-1 and +-2.
+// the points 0, +-11/16 and +-25/16 give a quarter to a half of the errors of the usual 0, +-1 and
+// +-2.
 // On such choices see Barabasz et al. 2020, "Error Analysis and Improving the Accuracy of Winograd
 // Convolution for Deep Neural Networks".
 #pragma once
@@ -77,7 +78,7 @@ constexpr Points<SIDE - 1> PointsOf() {
   if constexpr (SIDE == 4)
     return {0, 1, -1};
   else
-    return {0, 0.75, -0.75, 1.5, -1.5};
+    return {0, 11. / 16, -11. / 16, 25. / 16, -25. / 16};
 }
 
 // F(TILE x TILE, TAPS x TAPS): the matrices of Lavin & Gray 2016 by what they transform. In the
@@ -95,7 +96,8 @@ struct Winograd {
 
 // The product of a row of the matrix and a column of vectors; zeros of the matrix are skipped.
 template <const auto& MATRIX, int ROW, int... COLUMN>
-inline Vector RowTimesColumn(const Vector* column, std::integer_sequence<int, COLUMN...>) {
+inline __attribute__((always_inline)) Vector RowTimesColumn(
+    const Vector* column, std::integer_sequence<int, COLUMN...>) {
   Vector sum{};
   const auto add = [&](auto at, Vector vector) {
     constexpr float kWeight = MATRIX[ROW][decltype(at)::value];
@@ -107,7 +109,8 @@ inline Vector RowTimesColumn(const Vector* column, std::integer_sequence<int, CO
 
 // The product of the matrix and a column of vectors, passed to to(row, element).
 template <const auto& MATRIX, class To, int... ROW>
-inline void MatrixTimesColumn(const Vector* column, To to, std::integer_sequence<int, ROW...>) {
+inline __attribute__((always_inline)) void MatrixTimesColumn(
+    const Vector* column, To to, std::integer_sequence<int, ROW...>) {
   constexpr int kColumns = static_cast<int>(MATRIX[0].size());
   constexpr auto kIndices = std::make_integer_sequence<int, kColumns>{};
   (to(ROW, RowTimesColumn<MATRIX, ROW>(column, kIndices)), ...);
@@ -121,15 +124,15 @@ inline __attribute__((always_inline)) void Transform(From from, To to) {
   constexpr int kColumns = static_cast<int>(MATRIX[0].size());
   constexpr auto kIndices = std::make_integer_sequence<int, kRows>{};
   Vector half[kRows][kColumns];
-#pragma GCC unroll 6
+  JAXCNN_UNROLL
   for (int j = 0; j < kColumns; ++j) {
     Vector column[kColumns];
-#pragma GCC unroll 6
+    JAXCNN_UNROLL
     for (int i = 0; i < kColumns; ++i) column[i] = from(i, j);
     MatrixTimesColumn<MATRIX>(
         column, [&](int i, Vector element) { half[i][j] = element; }, kIndices);
   }
-#pragma GCC unroll 6
+  JAXCNN_UNROLL
   for (int i = 0; i < kRows; ++i)
     MatrixTimesColumn<MATRIX>(
         half[i], [&](int j, Vector element) { to(i, j, element); }, kIndices);

@@ -99,7 +99,7 @@ void ComputeGradientOfChannels(const Geometry& g, Range range, const float* imag
   const Panels panels(g.outputs);
   const Index channels = range.Size(), sums_size = channels * panels.width;  // of an element
   const Index fitting = kMaxSize / std::max(channels, panels.width);
-  const Index block_size = std::min<Index>(256, std::max<Index>(32, fitting));
+  const Index block_size = std::clamp<Index>(fitting, 32, 64);  // more would round worse
   const Buffer pixels(kElements * block_size * channels), zeros(g.channels);
   const Buffer cotangents(kElements * block_size * panels.width);
   const Buffer sums(kElements * panels.count * sums_size);  // [panel][element][channel][width]

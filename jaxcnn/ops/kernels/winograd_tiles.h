@@ -26,7 +26,7 @@ struct Tiling {
 
 // The position of a pixel of the result [N][H'][W'][D] in memory, in floats.
 inline Index OffsetInResult(const Geometry& g, const Geometry::Position& position) {
-  return ((position.image * g.rows + position.row) * g.columns + position.column) * g.outputs;
+  return ((position.image * g.rows + position.row) * g.columns + position.column) * g.result_stride;
 }
 
 // B' d B of the tiles `first` to `last`, for `channels` channels from `channel` on, to
@@ -85,7 +85,7 @@ void TransformSums(const Geometry& g, const Tiling& tiling, const Panels& panels
           [&](int i, int j, Vector pixel) {
             if (position.row + i >= g.rows || position.column + j >= g.columns) return;
             if (bias) pixel = Relu(pixel + shift);
-            StorePartial(pixels + (i * g.columns + j) * g.outputs + output, pixel, count);
+            StorePartial(pixels + (i * g.columns + j) * g.result_stride + output, pixel, count);
           });
     }
   }
@@ -104,7 +104,7 @@ void TransformCotangent(const Geometry& g, const Tiling& tiling, const Panels& p
       Transform<Scheme::kCotangentMatrix>(
           [&](int i, int j) {
             const bool is_inside = position.row + i < g.rows && position.column + j < g.columns;
-            return is_inside ? LoadPartial(pixels + (i * g.columns + j) * g.outputs + lane,
+            return is_inside ? LoadPartial(pixels + (i * g.columns + j) * g.result_stride + lane,
                                            panels.ColumnCount(panel) - lane)
                              : Vector{};
           },

@@ -6,10 +6,20 @@ library was built, because there is no compiler, `available` is false and XLA's 
 used.
 
 The compiler cannot partition a call over several devices: each device would get the whole batch.
-See `without_native_kernels`.
+See `jaxcnn.ops.partitioning`.
 """
 
-from jaxcnn.ops.native.calls import conv_relu, convolution, kernel_gradient, product, supports
+from jaxcnn.ops.native.calls import (
+    Window,
+    can_compute,
+    conv_relu,
+    convolution,
+    depthwise,
+    depthwise_image_gradient,
+    depthwise_kernel_gradient,
+    kernel_gradient,
+    product,
+)
 from jaxcnn.ops.native.loader import (
     CALL_PREFIX,
     ENVIRONMENT_VARIABLE,
@@ -17,18 +27,32 @@ from jaxcnn.ops.native.loader import (
     instruction_set,
     without_native_kernels,
 )
+from jaxcnn.ops.native.normalization import (
+    Clip,
+    moments,
+    normalize_gradient,
+    normalize_gradient_sums,
+)
 from jaxcnn.ops.native.winograd import winograd_tile
 
 __all__ = [
     "CALL_PREFIX",
     "ENVIRONMENT_VARIABLE",
+    "Clip",
+    "Window",
     "available",
+    "can_compute",
     "conv_relu",
     "convolution",
+    "depthwise",
+    "depthwise_image_gradient",
+    "depthwise_kernel_gradient",
     "instruction_set",
     "kernel_gradient",
+    "moments",
+    "normalize_gradient",
+    "normalize_gradient_sums",
     "product",
-    "supports",
     "winograd_tile",
     "without_native_kernels",
 ]

@@ -4,11 +4,11 @@ import contextlib
 import ctypes
 import functools
 import hashlib
-import importlib.machinery
 import os
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -20,6 +20,11 @@ HANDLERS = {
     "convolution": "JaxcnnConvolution",
     "conv_relu": "JaxcnnConvRelu",
     "kernel_gradient": "JaxcnnKernelGradient",
+    "depthwise": "JaxcnnDepthwise",
+    "depthwise_gradient": "JaxcnnDepthwiseGradient",
+    "moments": "JaxcnnMoments",
+    "normalize_gradient_sums": "JaxcnnNormalizeGradientSums",
+    "normalize_gradient": "JaxcnnNormalizeGradient",
 }
 INSTRUCTION_SETS = ("avx512", "avx2", "any")  # fastest first
 ENVIRONMENT_VARIABLE = "JAXCNN_KERNELS"  # an instruction set, or "none"
@@ -74,8 +79,8 @@ def instruction_set() -> str | None:
             return name
     if requested in INSTRUCTION_SETS:
         raise InputError(
-            f"{ENVIRONMENT_VARIABLE}={requested}: these kernels were not built, or need another "
-            "processor; unset the variable to use the fastest kernels"
+            f"{ENVIRONMENT_VARIABLE}={requested}: these kernels cannot be used: "
+            f"{find_library(requested).defect}; unset the variable to use the fastest kernels"
         )
     return None
 
@@ -86,21 +91,57 @@ def load_library(name: str) -> ctypes.CDLL | None:
     It cannot be used if it was not built, if the processor lacks the instructions, or if it was
     built for another jaxlib or from other sources. The last two give a warning.
     """
-    try:
-        suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-        library = ctypes.CDLL(str(_OPS / f"_kernels_{name}{suffix}"))
-    except OSError:  # not built, or for another system
-        return None
-    library.JaxcnnSources.restype = ctypes.c_char_p
-    has_known_interface = library.JaxcnnInterface() <= _ffi_version()
-    if not has_known_interface or library.JaxcnnSources().decode() != _digest(_OPS / "kernels"):
+    library = find_library(name)
+    if library.is_outdated:
         warnings.warn(
-            f"the CPU kernels in {_OPS} were built for another jaxlib or from other sources and "
-            "are not used: install jaxcnn again",
+            f"the CPU kernels in {_OPS} were {library.defect} and are not used: "
+            "install jaxcnn again",
             stacklevel=2,
         )
-        return None
-    return library if library.JaxcnnRuns() else None
+    return None if library.defect else library.handle
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """A library of kernels, and whether it can be used.
+
+    Attributes:
+      handle: None if it was not built or cannot be loaded.
+      defect: why it cannot be used; empty if it can.
+      is_outdated: whether installing jaxcnn again mends it.
+    """
+
+    handle: ctypes.CDLL | None
+    defect: str
+    is_outdated: bool = False
+
+    @property
+    def compiler(self) -> str:
+        """The compiler that made the library, such as ``GCC 12.2.0``; empty if that is unknown."""
+        if self.handle is None or self.is_outdated:  # older libraries do not say it
+            return ""
+        return _text(self.handle.JaxcnnCompiler).strip()
+
+
+def find_library(name: str) -> KernelLibrary:
+    """Looks for the library for an instruction set, and checks whether it can be used."""
+    path = _OPS / f"_kernels_{name}.so"
+    if not path.exists():
+        return KernelLibrary(None, "not built")
+    try:
+        handle = ctypes.CDLL(str(path))
+    except OSError as error:
+        return KernelLibrary(None, f"built for another system ({error})")
+    version = handle.JaxcnnInterface()
+    major, minor = divmod(_ffi_version(), 1000)
+    if version // 1000 != major or version % 1000 > minor:
+        return KernelLibrary(handle, "built for another jaxlib", is_outdated=True)
+    sources = _OPS / "kernels"  # a package may come without them
+    if sources.is_dir() and _text(handle.JaxcnnSources) != _digest(sources):
+        return KernelLibrary(handle, "built from other sources", is_outdated=True)
+    if not handle.JaxcnnRuns():
+        return KernelLibrary(handle, "this processor lacks the instructions")
+    return KernelLibrary(handle, "")
 
 
 def register(library: ctypes.CDLL, prefix: str) -> None:
@@ -108,6 +149,12 @@ def register(library: ctypes.CDLL, prefix: str) -> None:
     for call, symbol in HANDLERS.items():
         handler = jax.ffi.pycapsule(getattr(library, symbol))
         jax.ffi.register_ffi_target(prefix + call, handler, platform="cpu")
+
+
+def _text(function) -> str:
+    """What a library's function without arguments returns as a string."""
+    function.restype = ctypes.c_char_p
+    return function().decode()
 
 
 @functools.cache

@@ -7,9 +7,9 @@ import pytest
 # The package google.colab: mounting and downloading leave files in the working directory.
 FAKE_COLAB = {
     "__init__": "",
-    "drive": "def mount(place):\n    open('mounted', 'a').write(place)\n",
+    "drive": "def mount(place):\n    with open('mounted', 'a') as file: file.write(place)\n",
     "files": (
-        "def download(path):\n    open('downloaded', 'w').write(path)\n"
+        "def download(path):\n    with open('downloaded', 'w') as file: file.write(path)\n"
         "def upload():\n    return {'theirs.zip': b''}\n"
     ),
     "_message": (

@@ -77,6 +77,7 @@ def copy_packages(folder: Path) -> Path:
         "jaxcnn/__init__.py",
         "jaxcnn/chips.py",
         "jaxcnn/errors.py",
+        "jaxcnn/kernel_registration.py",
         "pyproject.toml",
     ):
         source, copy = ROOT / name, folder / name

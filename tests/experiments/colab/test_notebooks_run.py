@@ -21,7 +21,7 @@ DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu").partition(":")[0]
 FAKE_COLAB = {
     "__init__": "",
     "drive": "import os\ndef mount(place):\n    os.makedirs(place + '/MyDrive', exist_ok=True)\n",
-    "files": "def download(path):\n    open('downloaded', 'w').write(path)\n",
+    "files": "def download(path):\n    with open('downloaded', 'w') as file: file.write(path)\n",
     "_message": (
         "import os\n"
         "def blocking_request(*_, **__):\n"

@@ -13,8 +13,8 @@ from experiments.measure import utilisation
 from experiments.measure.sources import DetectedSources, Quantity, Source
 from experiments.microbenchmarks import peak
 from experiments.microbenchmarks.peak import Peak
-from experiments.records.provenance import cpu_name
 from jaxcnn.backend import Backend
+from jaxcnn.chips import cpu_name
 
 TRAIN = [
     "--study=train",

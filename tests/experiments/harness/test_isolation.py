@@ -130,11 +130,11 @@ def test_the_child_ends_when_its_parent_is_killed():
         f"p = subprocess.Popen([sys.executable, '-c', {child!r}, str(os.getpid())]); "
         "print(p.pid, flush=True); p.wait()"
     )
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    pid = int(process.stdout.readline())
-    assert process.stdout.readline() == "up\n" and not ends(pid, 0)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = [sys.executable, "-c", parent]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "up\n" and not ends(pid, 0)
+        process.send_signal(signal.SIGKILL)
     assert ends(pid)
 
 

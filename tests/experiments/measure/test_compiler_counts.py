@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from experiments.measure.compiler import CompilerCounts, compiler_counts
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.parallel.options import compiler_options
 
 

@@ -14,7 +14,7 @@ from jax import lax
 
 from experiments.measure.flops import model_flops
 from jaxcnn import ops
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 
 BATCH, INPUTS, OUTPUTS = 4, 6, 12
 PADDINGS = ["SAME", "VALID", ((1, 1), (2, 0)), ((-1, 0), (0, 1))]

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from experiments.measure.flops import model_flops
 from jaxcnn import models, ops, parallel, training
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 
 # Multiply-adds of one image, layer by layer: outputs times the terms of each sum.
 LAYERS = {

@@ -209,6 +209,15 @@ def test_impossible_budgets_and_numbers_of_samples_are_rejected(options):
         time_call(lambda: None, **options)
 
 
+def test_an_argument_that_would_be_copied_to_the_device_is_an_error():
+    double = jax.jit(lambda x: 2 * x)
+    on_host, on_device = np.ones(3), jnp.ones(3)
+    double(on_host)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Disallowed host-to-device transfer"):
+        time_call(lambda: double(on_host), budget=0.01)
+    assert time_call(lambda: double(on_device), budget=0.01).samples
+
+
 def test_no_rounds_and_a_call_that_fails():
     with pytest.raises(ValueError, match="rounds=0"):
         time_interleaved({"a": lambda: None}, 0)

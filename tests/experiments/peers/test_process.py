@@ -1,6 +1,7 @@
 """Worker processes, and the memory of a process."""
 
 import pickle
+import platform
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from experiments.peers import memory
 from experiments.peers.process import PeerFailed, Worker
+from tests.support.peers import make_task
 
 
 def test_the_error_of_a_worker_that_ends_has_its_last_log_line(tmp_path):
@@ -18,6 +20,27 @@ def test_the_error_of_a_worker_that_ends_has_its_last_log_line(tmp_path):
             worker.call("first_step")
     finally:
         worker.close()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only it has the setting")
+@pytest.mark.parametrize("peer", ["ours", "flax"])
+def test_every_process_keeps_freed_memory(peer, tmp_path):
+    (tmp_path / "task.pickle").write_bytes(pickle.dumps(make_task("logistic", 8)))
+    worker = Worker(peer, tmp_path / "task.pickle", threads=1, time_limit=120)
+    try:
+        assert worker.call("freed_memory_kept") is True
+    finally:
+        worker.close()
+
+
+@pytest.mark.skipif(not memory.PROCESS.exists(), reason="only Linux lists threads there")
+def test_a_worker_starts_no_thread_before_it_sets_the_allocator():
+    code = (
+        "import os, sys, experiments.peers.worker\n"
+        "print(len(os.listdir('/proc/self/task')), 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
 
 
 PEAK_MEMORY = """

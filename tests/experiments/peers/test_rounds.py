@@ -33,3 +33,11 @@ def test_every_other_round_is_in_reverse_order(monkeypatch):
     forward = [("first", "train", 10), ("second", "train", 1), ("first", "infer", 10)]
     assert log[6:] == forward + forward[::-1] + forward
     assert result.samples["second: train"] == [0.3] * 3 and result.idle_load == 0.0
+
+
+def test_a_later_launch_has_as_many_calls_in_a_sample(monkeypatch):
+    monkeypatch.setattr(rounds, "SETTLE", 0.0)
+    worker = FakeWorker("first", 0.01, [])
+    turns = [rounds.Turn(worker, "train")]
+    result = rounds.time_interleaved(turns, 1, sample=0.1, calls={"first: train": 7, "old": 2})
+    assert result.calls == {"first: train": 7} and worker.log[-1] == ("first", "train", 7)

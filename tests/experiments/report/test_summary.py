@@ -37,7 +37,7 @@ def test_every_number_comes_from_the_record():
         "a step took 5.1 ms, 6,280 images per second; "
         "14.2 GFLOP/s, 5.3 % of the peak measured here."
     )
-    assert last == "In total 1 case on Host: 1 measured."
+    assert last == "1 case on Host: measured."
 
 
 def test_the_published_peak_and_the_cost_are_given_if_known():
@@ -77,7 +77,7 @@ def test_failures_are_counted_and_published_figures_are_not():
     )
     assert (
         sentences([*rows, published])[-1]
-        == "In total 3 cases on Host, Host 2, Host 3: 1 measured, 1 out of memory, 1 failed."
+        == "3 cases on Host, Host 2, Host 3: 1 measured, 1 out of memory, 1 failed."
     )
     assert not re.search("Far", " ".join(sentences([*rows, published])))
 

@@ -20,7 +20,8 @@ def test_it_leaves_a_record_weights_and_an_image(tmp_path):
     assert len(losses) == 6 and losses[-1] < losses[0]
     assert 0 <= record["metrics"]["boxes_found"] <= 1 and record["metrics"]["flops_per_step"] > 1e9
     (folder,) = (tmp_path / "detection").glob("*.checkpoints")
-    assert Image.open(folder / "boxes.png").size == (2 * 4 * 64, 4 * 64)
+    with Image.open(folder / "boxes.png") as image:
+        assert image.size == (2 * 4 * 64, 4 * 64)
 
 
 NO_BOX = [0.0, 0.0, 0.0, 0.0]

@@ -3,12 +3,16 @@
 No other library is needed.
 """
 
+import importlib.metadata
 from types import SimpleNamespace
 
 import pytest
 
-from experiments.config import RunConfig
+from experiments.config import RunConfig, parse
+from experiments.peers import launch
+from experiments.peers.networks import NETWORKS
 from experiments.peers.process import PEERS, PeerFailed
+from experiments.peers.user_networks import USER_NETWORKS
 from experiments.studies import peers
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -18,7 +22,18 @@ from tests.support.peers import cpu_backend
 def test_the_quick_preset_has_one_network_and_the_full_one_the_whole_list():
     quick = peers.cases(RunConfig(), cpu_backend())
     assert [case.parts for case in quick] == [("lenet_like", "32x32", "b128")]
-    assert len(peers.cases(RunConfig(preset="full"), cpu_backend())) == 9
+    assert quick[0].settings["launches"] == 1
+    full = peers.cases(RunConfig(preset="full"), cpu_backend())
+    assert len(full) == len(peers.CASES) and {case.settings["launches"] for case in full} == {5}
+    names = {model.partition(":")[0] for model, _, _ in peers.CASES}
+    assert names <= NETWORKS.keys() | USER_NETWORKS.keys() and USER_NETWORKS.keys() <= names
+
+
+def test_the_number_of_launches_makes_another_case():
+    (one,) = peers.cases(parse(["--launches=3"]), cpu_backend())
+    assert one.settings["launches"] == 3
+    with pytest.raises(InputError, match="--launches=0: must be 1 or more"):
+        parse(["--launches=0"])
 
 
 def test_a_network_in_the_options_has_its_cases_of_the_list_or_one_of_its_own():
@@ -30,6 +45,9 @@ def test_a_network_in_the_options_has_its_cases_of_the_list_or_one_of_its_own():
     (unlisted,) = peers.cases(RunConfig(model="logistic"), cpu_backend())
     assert unlisted.config.batch_size == peers.DEFAULT_BATCH_SIZE
     assert unlisted.settings["optimizer"] == "adam"
+    (users,) = peers.cases(RunConfig(model="cnn_3d"), cpu_backend())
+    assert (users.config.batch_size, users.config.image_size) == (4, 32)
+    assert users.settings["optimizer"] == "momentum"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +65,7 @@ def test_impossible_options_are_errors(config, platform, message):
 
 
 def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
-    monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer]))
+    monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer].packages))
     (case,) = peers.cases(RunConfig(), cpu_backend())
     assert case.settings["peers"] == ["ours", "flax"]
     (remark,) = peers._remarks(RunConfig())
@@ -55,7 +73,7 @@ def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
 
 
 class FakeWorker:
-    """A worker with fixed outputs, wrong for the peers in `wrong`; PyTorch's fails."""
+    """A worker with fixed outputs, wrong for the peers in `wrong`; PyTorch's eager one fails."""
 
     wrong = ("keras",)
 
@@ -65,14 +83,19 @@ class FakeWorker:
     def call(self, method, *arguments):
         if self.peer == "torch":
             raise PeerFailed("torch: no compiler")
-        losses = [1.0, 9.0 if self.peer in self.wrong else 0.5]
         results = {
-            "outputs": {"logits": [[1.0]], "losses": losses},
-            "peak_memory": 1,
-            "time": 1e-3,
+            "logits": [[1.0]],
+            "losses": [1.0, 9.0 if self.peer in self.wrong else 0.5],
+            "peak_memory": 100 if self.peer == "ours" else 200,
+            "time": (3e-2 if self.peer == "ours" else 2e-2),
             "first_step": 1.0,
+            "step_metrics": {"flops_per_step": 6e6, "bytes_per_step": 1e6},
+            "freed_memory_kept": True,
         }
         return results[method]
+
+    def processor_time(self):
+        return 0.0
 
     def close(self):
         self.open = False
@@ -89,37 +112,74 @@ def workers(monkeypatch):
 
     monkeypatch.setattr(peers, "Worker", start)
     monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: f"{package}'s")
+    monkeypatch.setattr(launch.time_interleaved.__globals__["time"], "sleep", lambda _: None)
     return started
 
 
 QUIET = SimpleNamespace(console=SimpleNamespace(print=lambda *_, **__: None))
 
 
-def test_a_peer_that_fails_or_computes_something_else_is_excluded(workers, monkeypatch):
-    timed = []
+def measure(**options):
+    return peers.measure(peers.cases(RunConfig(**options), cpu_backend())[0], QUIET)
 
-    def time_interleaved(turns, *_, **__):
-        timed.extend(turns)
-        raise ZeroDivisionError
 
-    monkeypatch.setattr(peers, "time_interleaved", time_interleaved)
-    with pytest.raises(ZeroDivisionError):
-        peers.measure(peers.cases(RunConfig(), cpu_backend())[0], QUIET)
-    assert {turn.worker.peer for turn in timed} == {
-        "ours",
-        "flax",
-        "torch channels-last",
-        "keras xla",
-    }
+def test_a_peer_that_fails_or_computes_something_else_is_excluded_for_good(workers):
+    result = measure(launches=3)
+    assert result.status == "ok"
+    assert result.provenance["remarks"] == [
+        "excluded: torch: no compiler",
+        "excluded: keras computes another network: second loss differs by 17, allowed are 0.1",
+    ]
+    timed = {name.partition(":")[0] for name in result.samples}
+    assert timed == {"ours", "flax", "torch channels-last", "keras xla"}
+    started = [worker.peer for worker in workers]
+    assert started.count("torch") == started.count("keras") == 1
+    assert started.count("ours") == 2 + 3 and started.count("keras xla") == 3
     assert not any(worker.open for worker in workers)
+
+
+def test_a_result_has_every_sample_and_the_medians_of_the_launches(workers):
+    result = measure(launches=2)
+    assert result.samples["ours: many_steps"] == [3e-2] * 14
+    assert result.provenance["launch_medians"]["ours: train"] == [3e-2, 3e-2]
+    assert result.provenance["rounds_per_launch"] == 7
+    assert result.provenance["calls_per_sample"]["ours: train"] == 4
+    assert result.provenance["memory_peaks"]["flax"] == [200, 200]
+    assert result.provenance["peer_versions"]["torch"] == "torch's"
+    assert set(result.provenance["freed_memory_kept_by_peer"].values()) == {True}
+    assert result.metrics["train_over_best_peer"] == pytest.approx(1.5)
+    assert result.metrics["train_over_best_peer_low"] == pytest.approx(1.5)
+    assert result.metrics["flops_per_second"] == pytest.approx(2e8)
+
+
+def test_a_frozen_network_is_timed_for_inference_only(workers):
+    result = measure(preset="full", launches=1)
+    assert "torch compiled frozen: infer" in result.samples
+    assert "torch compiled frozen: train" not in result.samples
+    assert "torch compiled frozen" not in result.provenance["memory_peaks"]
 
 
 def test_the_case_fails_if_half_of_the_peers_compute_something_else(workers, monkeypatch):
     monkeypatch.setattr(FakeWorker, "wrong", ("keras", "keras xla"))
-    result = peers.measure(peers.cases(RunConfig(), cpu_backend())[0], QUIET)
+    result = measure()
     assert result.status == "failed"
     assert result.message.startswith(
         "keras computes another network: second loss differs by 17, allowed are 0.1; keras xla"
     )
-    assert any("torch: no compiler" in remark for remark in result.provenance["remarks"])
+    assert result.provenance["differences"]["flax"]["logits"] == 0
+    assert not any(worker.open for worker in workers)
+
+
+def test_the_case_fails_if_ours_fails(workers, monkeypatch):
+    real = FakeWorker.call
+
+    def call(self, method, *arguments):
+        if self.peer == "ours" and method == "losses":
+            raise PeerFailed("ours: out of memory")
+        return real(self, method, *arguments)
+
+    monkeypatch.setattr(FakeWorker, "call", call)
+    result = measure(launches=2)
+    assert (result.status, result.message) == ("failed", "ours: out of memory")
     assert not any(worker.open for worker in workers)

@@ -11,7 +11,7 @@ from jax import lax
 
 from experiments.measure.flops import model_flops
 from jaxcnn.ops import conv_general_dilated
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 from tests.support.native import lowered_text
 
 CASES = list(

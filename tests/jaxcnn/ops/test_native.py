@@ -1,5 +1,6 @@
 """The compiled kernels against `jax.lax` and NumPy: convolutions, gradients and products."""
 
+import dataclasses
 import itertools
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import pytest
 from jax import lax
 
 from jaxcnn.ops import native
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.native import calls, loader, winograd
 from tests.support.native import random_arrays, requires_kernels
 
@@ -43,10 +44,33 @@ class Case:
     strides: Pair = (1, 1)
     pads: tuple[Pair, Pair] = ((0, 0), (0, 0))
     dilation: Pair = (1, 1)
+    groups: int = 1
 
     @property
-    def windows(self) -> tuple[Pair, tuple[Pair, Pair], Pair]:
-        return self.strides, self.pads, self.dilation
+    def kernel(self) -> tuple[int, ...]:
+        return (*self.taps, self.images[3] // self.groups, self.outputs)
+
+    @property
+    def window(self) -> native.Window:
+        return native.Window(self.strides, self.pads, self.dilation, self.groups)
+
+    def reference(self, images, kernel):
+        return lax.conv_general_dilated(
+            images,
+            kernel,
+            self.strides,
+            self.pads,
+            None,
+            self.dilation,
+            NHWC,
+            self.groups,
+            precision="highest",
+        )
+
+    def flip(self, kernel):
+        """The kernel rotated by 180 degrees, ``[h, w, D / groups, C]``."""
+        split = kernel[::-1, ::-1].reshape(*kernel.shape[:3], self.groups, -1)
+        return jnp.transpose(split, (0, 1, 4, 3, 2)).reshape(*self.taps, -1, self.images[3])
 
 
 ONE = ((1, 1), (1, 1))  # pixel on every side
@@ -79,6 +103,12 @@ CASES = {
     "many panels, strided": Case(
         (3, 9, 17, 20), 270, (3, 3), strides=(1, 2), pads=((0, 1), (2, 1))
     ),
+    "two groups": Case((2, 7, 9, 10), 66, (3, 2), pads=ONE, groups=2),
+    "narrow groups": Case((2, 9, 8, 32), 32, (3, 3), strides=(2, 1), pads=ONE, groups=8),
+    "groups that are not merged evenly": Case((3, 6, 6, 21), 14, (3, 3), groups=7),
+    "groups of one channel": Case((1, 5, 9, 6), 18, (2, 3), dilation=(2, 1), groups=6),
+    "groups, one tap": Case((4, 6, 6, 64), 48, (1, 1), groups=4),
+    "winograd, groups": Case((6, 9, 8, 40), 64, (3, 3), pads=ONE, groups=2),
     "winograd": Case((40, 6, 6, 64), 48, (3, 3), pads=ONE),
     "winograd, odd": Case((5, 17, 15, 16), 65, (3, 3)),
     "winograd, padding differs": Case((2, 30, 11, 33), 18, (3, 3), pads=((2, 0), (1, 2))),
@@ -100,31 +130,82 @@ def test_calls_agree_with_lax(instructions, name, tile, monkeypatch):
     """All calls, directly (tile 0) and with Winograd's tiles."""
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     case = CASES[name]
-    images, kernel, bias = random_arrays(
-        case.images, (*case.taps, case.images[3], case.outputs), (case.outputs,)
-    )
-
-    def reference(images, kernel):
-        strides, pads, dilation = case.windows
-        return lax.conv_general_dilated(
-            images, kernel, strides, pads, None, dilation, NHWC, precision="highest"
-        )
-
-    expected, backward = jax.vjp(reference, images, kernel)
+    window = case.window
+    images, kernel, bias = random_arrays(case.images, case.kernel, (case.outputs,))
+    expected, backward = jax.vjp(case.reference, images, kernel)
     (cotangent,) = random_arrays(expected.shape)
-    result = jax.jit(lambda x, k: native.convolution(x, k, *case.windows))(images, kernel)
+    result = jax.jit(lambda x, k: native.convolution(x, k, window))(images, kernel)
     assert is_close(result, expected)
-    flipped_kernel = jnp.transpose(kernel[::-1, ::-1], (0, 1, 3, 2))
-    result = jax.jit(lambda x, k: native.convolution(x, k, *case.windows, flipped=True))(
-        images, flipped_kernel
+    result = jax.jit(lambda x, k: native.convolution(x, k, window, flipped=True))(
+        images, case.flip(kernel)
     )
     assert is_close(result, expected)
-    result = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, *case.windows))(images, kernel, bias)
+    result = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, window))(images, kernel, bias)
     assert is_close(result, jax.nn.relu(expected + bias))
-    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, case.taps, *case.windows))(
+    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, case.taps, window))(
         images, cotangent
     )
     assert is_close(gradient, backward(cotangent)[1])
+
+
+DEPTHWISE = {
+    "3x3": Case((2, 9, 11, 24), 24, (3, 3), pads=ONE),
+    "strided": Case((2, 9, 11, 40), 40, (3, 3), strides=(2, 2), pads=((0, 1), (1, 1))),
+    "many taps": Case((3, 8, 7, 17), 17, (7, 7), pads=((3, 3), (3, 3))),
+    "5x5, strides differ": Case((1, 12, 13, 70), 70, (5, 5), strides=(1, 3), pads=((2, 2), (2, 2))),
+    "dilated": Case((2, 10, 10, 8), 8, (3, 2), pads=((2, 2), (1, 0)), dilation=(2, 3)),
+    "gaps between windows": Case((2, 13, 13, 5), 5, (2, 2), strides=(3, 4)),
+    "one row": Case((2, 1, 50, 33), 33, (1, 9), pads=((0, 0), (8, 0))),
+    "one tap": Case((2, 4, 5, 16), 16, (1, 1), strides=(2, 2)),
+    "all padding": Case((1, 1, 1, 3), 3, (3, 3), pads=((4, 4), (4, 4))),
+    "many rows": Case((4, 60, 3, 16), 16, (3, 3), pads=ONE),
+}
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_depthwise_calls_agree_with_lax(instructions, name):
+    case = dataclasses.replace(DEPTHWISE[name], groups=DEPTHWISE[name].outputs)
+    window, size = case.window, case.images[1:3]
+    images, kernel = random_arrays(case.images, case.kernel)
+    expected, backward = jax.vjp(case.reference, images, kernel)
+    (cotangent,) = random_arrays(expected.shape)
+    image_gradient, kernel_gradient = backward(cotangent)
+    result = jax.jit(lambda x, k: native.depthwise(x, k, window))(images, kernel)
+    assert is_close(result, expected)
+    result = jax.jit(lambda c, k: native.depthwise_image_gradient(c, k, size, window))(
+        cotangent, kernel
+    )
+    assert is_close(result, image_gradient)
+    result = jax.jit(lambda x, c: native.depthwise_kernel_gradient(x, c, case.taps, window))(
+        images, cotangent
+    )
+    assert is_close(result, kernel_gradient)
+
+
+@requires_kernels
+@pytest.mark.parametrize(
+    ("images", "kernel", "window", "message"),
+    [
+        ((1, 4, 4, 3), (3, 3, 4, 5), native.Window(pads=ONE), "do not fit together"),
+        ((1, 4, 4, 4), (3, 3, 4, 5), native.Window(pads=ONE, groups=2), "do not fit together"),
+        ((1, 4, 4, 3), (3, 3, 3, 5), native.Window((0, 1), ONE), "must be at least 1"),
+        ((1, 4, 4, 3), (3, 3, 3, 5), native.Window((1, 1), ONE, (0, 1)), "must be at least 1"),
+        ((1, 0, 4, 3), (3, 3, 3, 5), native.Window(pads=ONE), "must not be empty"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(images, kernel, window, message, monkeypatch):
+    """By the call itself, whoever makes it: nothing is read out of bounds."""
+    monkeypatch.setattr(native.Window, "result_size", lambda *_: (4, 4))
+    convolve = jax.jit(lambda x, k: native.convolution(x, k, window))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        convolve(*random_arrays(images, kernel)).block_until_ready()
+
+
+@requires_kernels
+def test_a_bias_of_another_size_is_refused():
+    images, kernel, bias = random_arrays((1, 4, 4, 3), (1, 1, 3, 5), (1,))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="an element for each output"):
+        native.conv_relu(images, kernel, bias, native.Window()).block_until_ready()
 
 
 @pytest.mark.parametrize("tile", [0, 2, 4])
@@ -132,7 +213,7 @@ def test_relu_keeps_nan(instructions, tile, monkeypatch):
     """As `jnp.maximum` does: a network that has diverged must not look healthy."""
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     images, kernel, bias = random_arrays((1, 4, 4, 16), (3, 3, 16, 20), (20,))
-    conv_relu = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, (1, 1), ONE, (1, 1)))
+    conv_relu = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, native.Window(pads=ONE)))
     assert np.isnan(conv_relu(images, kernel, bias.at[3].set(np.nan))[..., 3]).all()
     assert np.isnan(conv_relu(images.at[0, 0, 0, 5].set(np.nan), kernel, bias)[0, 0, 0]).all()
 
@@ -141,7 +222,7 @@ def test_relu_keeps_nan(instructions, tile, monkeypatch):
 def test_winograd_is_refused_for_other_windows(instructions, tile, taps, monkeypatch):
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     images, kernel = random_arrays((1, 4, 4, 16), (*taps, 16, 20))
-    convolve = jax.jit(lambda x, k: native.convolution(x, k, (1, 1), ONE, (1, 1)))
+    convolve = jax.jit(lambda x, k: native.convolution(x, k, native.Window(pads=ONE)))
     with pytest.raises(jax.errors.JaxRuntimeError, match="adjacent 3x3 taps"):
         convolve(images, kernel).block_until_ready()
 
@@ -187,7 +268,7 @@ def test_products_agree_with_numpy(instructions, transposed, shape):
 def test_results_are_deterministic(tile, monkeypatch):
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     images, cotangent = random_arrays((8, 15, 15, 24), (8, 15, 15, 40))
-    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, (3, 3), (1, 1), ONE, (1, 1)))
+    gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, (3, 3), native.Window(pads=ONE)))
     first = gradient(images, cotangent)
     for _ in range(5):
         np.testing.assert_array_equal(first, gradient(images, cotangent))

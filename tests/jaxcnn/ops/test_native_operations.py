@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxcnn import ops
 from jaxcnn.ops import dense, native
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 from tests.support.native import lowered_text, random_arrays
 
 MANY_CHANNELS = list(

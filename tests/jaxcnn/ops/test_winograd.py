@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxcnn import ops
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.native import winograd_tile
 
 

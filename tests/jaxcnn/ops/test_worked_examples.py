@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 
 from jaxcnn.ops import avg_pool, conv_general_dilated, max_pool
-from jaxcnn.ops.convolution import NHWC
+from jaxcnn.ops.conv_spec import NHWC
 
 
 def convolve(image, kernel, padding):

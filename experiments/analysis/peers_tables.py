@@ -1,0 +1,136 @@
+"""Tables of the study `peers` for the documents, in Markdown."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from experiments.records import Record
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+      heading: of the column.
+      metric: whose values it shows.
+      show: formats a value.
+      is_ratio: whether the last row has the geometric mean of its values.
+      interval: whether the interval of the metric follows the value.
+    """
+
+    heading: str
+    metric: str
+    show: Callable[[float], str]
+    is_ratio: bool = False
+    interval: bool = False
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}" if seconds < 1 else f"{1e3 * seconds:.0f}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+TRAINING = (
+    Column("ours, ms", "step_time", _milliseconds),
+    Column("best peer, ms", "best_peer_step_time", _milliseconds),
+    Column("ratio", "train_over_best_peer", _ratio, is_ratio=True, interval=True),
+    Column("many steps", "many_steps_over_best_peer", _ratio, is_ratio=True),
+)
+INFERENCE = (
+    Column("ours, ms", "call_time", _milliseconds),
+    Column("best peer, ms", "best_peer_call_time", _milliseconds),
+    Column("ratio", "inference_over_best_peer", _ratio, is_ratio=True, interval=True),
+)
+REST = (
+    Column("over Flax", "train_over_flax", _ratio, is_ratio=True),
+    Column("memory", "memory_over_pytorch", _ratio, is_ratio=True),
+    Column("first step", "time_to_first_step", _seconds),
+    Column("again", "time_to_first_step_cached", _seconds),
+    Column("share of peak", "mfu_measured_peak", _ratio),
+)
+NONE_YET = "No records of this study are published yet."
+
+
+def peers_tables(records: Sequence[Record]) -> str:
+    """What was measured where, and the tables of the train step, of inference and of the rest.
+
+    Args:
+      records: of the study, of one machine, the newest of each case.
+
+    Raises:
+      ValueError: they are of several machines, or of several numbers of launches.
+    """
+    if not records:
+        return NONE_YET
+    measured = [record for record in records if record.status == "ok"]
+    paragraphs = [_conditions(records)]
+    if measured:
+        paragraphs += [
+            "The train step:",
+            _table(measured, TRAINING, "best_peer_train"),
+            "Inference of a batch:",
+            _table(measured, INFERENCE, "best_peer_inference"),
+            "Train step over plain Flax's, peak memory over PyTorch's, and the first step:",
+            _table(measured, REST, None),
+        ]
+    failed = [record for record in records if record.status != "ok"]
+    paragraphs += [f"Not compared: {_network(r)} ({r.message or r.status})." for r in failed]
+    return "\n\n".join(paragraphs)
+
+
+def _conditions(records: Sequence[Record]) -> str:
+    if len({record.provenance.get("machine") for record in records}) > 1:
+        raise ValueError("records of several machines: publish those of one")
+    launches = {record.settings.get("launches") for record in records}
+    if len(launches) > 1:
+        raise ValueError("records with several numbers of launches: publish those with one")
+    newest = max(records, key=lambda record: record.provenance["time"]).provenance
+    versions = newest["versions"] | newest.get("peer_versions", {})
+    names = [name for name in ("jax", "torch", "keras", "tensorflow") if name in versions]
+    return (
+        f"{newest['host_cpu']}, {newest['host_cores']} cores, "
+        f"{', '.join(f'{name} {versions[name]}' for name in names)}, "
+        f"{launches.pop()} launches, {newest['time'].partition('T')[0]}."
+    )
+
+
+def _table(records: Sequence[Record], columns: Sequence[Column], best: str | None) -> str:
+    headings = ["network", "batch", *(column.heading for column in columns)]
+    rows = [headings + ["best peer"] * bool(best), ["---"] * (len(headings) + bool(best))]
+    for record in records:
+        row = [_network(record), str(record.settings["batch_size"])]
+        row += [_cell(record, column) for column in columns]
+        rows.append(row + ([record.provenance.get(best) or "–"] if best else []))
+    means = [_mean(records, column) for column in columns]
+    rows.append(["geometric mean", "", *means] + [""] * bool(best))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(record: Record, column: Column) -> str:
+    value = record.metrics.get(column.metric)
+    if value is None:
+        return "–"
+    low, high = (record.metrics.get(f"{column.metric}_{end}") for end in ("low", "high"))
+    if not column.interval or low is None or high is None:
+        return column.show(value)
+    return f"{column.show(value)} ({column.show(low)} to {column.show(high)})"
+
+
+def _mean(records: Sequence[Record], column: Column) -> str:
+    values = [r.metrics[column.metric] for r in records if r.metrics.get(column.metric)]
+    if not column.is_ratio or not values:
+        return ""
+    return column.show(math.exp(math.fsum(map(math.log, values)) / len(values)))
+
+
+def _network(record: Record) -> str:
+    side = record.settings["image_size"]
+    return f"`{record.settings['model']}`, {side}"

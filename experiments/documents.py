@@ -1,0 +1,86 @@
+"""Writes the tables of the documents that are made from published records.
+
+Usage: ``python -m experiments.documents`` in a checkout of the project.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.analysis.peers_tables import peers_tables
+from experiments.cli import OK, parse_options, run_command
+from experiments.records import Record, latest, load
+from experiments.records.published import PUBLISHED
+from jaxcnn.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# By the name of the study, which is that of the folder of its published records.
+TABLES: dict[str, Callable[[Sequence[Record]], str]] = {"peers": peers_tables}
+REGION = re.compile(r"(<!-- from published/(\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DocumentsConfig:
+    """Writes the tables of the documents that are made from published records.
+
+    A table stands between `<!-- from published/STUDY -->` and `<!-- end -->`.
+    """
+
+    docs: str = "docs"
+    """Folder of the documents."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Rewrites the documents; returns an exit code of `experiments.cli`."""
+    return run_command(
+        lambda console: _write(
+            parse_options(DocumentsConfig, "experiments.documents", arguments), console
+        )
+    )
+
+
+def _write(config: DocumentsConfig, console: "Console") -> int:
+    paths = sorted(Path(config.docs).glob("*.md"))
+    if not paths:
+        raise InputError(f"--docs={config.docs}: no documents there; give the folder docs")
+    for path in paths:
+        before = path.read_text()
+        after = with_tables(before)
+        if after != before:
+            path.write_text(after)
+            console.print(f"{path}: rewritten", highlight=False)
+    return OK
+
+
+def with_tables(text: str, published: Path = PUBLISHED) -> str:
+    """A document with its tables made anew.
+
+    Args:
+      text: of the document.
+      published: the folder of published records.
+
+    Raises:
+      InputError: a table that is not in `TABLES`, or records that do not fit in one table.
+    """
+    return REGION.sub(lambda match: f"{match[1]}{_table(match[2], published)}{match[3]}", text)
+
+
+def _table(study: str, published: Path) -> str:
+    if study not in TABLES:
+        raise InputError(f"no table of published/{study}: known are {', '.join(TABLES)}")
+    loaded, problems = load(sorted((published / study).glob("*.json")))
+    if problems:
+        raise InputError(problems[0])
+    try:
+        return TABLES[study](latest(loaded))
+    except ValueError as error:
+        raise InputError(f"published/{study}: {error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

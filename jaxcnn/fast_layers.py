@@ -1,0 +1,141 @@
+"""Flax's layers with operations that are fast on every platform, and `accelerate`, which puts them
+in place of Flax's own.
+
+A layer here has the attributes and the parameters of the Flax layer that it derives from, and
+computes the same up to rounding. GPU and TPU programs are those of Flax.
+"""
+
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array, lax
+
+from jaxcnn import ops
+from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from jaxcnn.ops.materialize import materialize, materialize_cotangent
+from jaxcnn.ops.partitioning import for_known_devices
+
+
+class _Fast(nnx.Module):
+    """A layer of Flax whose operations are fast on a CPU."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Array:
+        """Takes and returns what the layer of Flax does."""
+        with fast_on_cpu():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]  # Flax's layer
+
+
+class _FastConvolution(_Fast):
+    """A convolution of Flax that is fast on a CPU, and that stores its operands once."""
+
+    def __call__(self, inputs: Array, *args: Any, **kwargs: Any) -> Array:
+        """Takes and returns what the layer of Flax does."""
+        images = materialize(for_known_devices(inputs))
+        return materialize_cotangent(super().__call__(images, *args, **kwargs))
+
+
+class Conv(_FastConvolution, nnx.Conv):
+    """`nnx.Conv`, fast on a CPU: over one, two or three axes, with any groups and strides."""
+
+
+class ConvTranspose(_FastConvolution, nnx.ConvTranspose):
+    """`nnx.ConvTranspose`, fast on a CPU."""
+
+
+class Linear(_Fast, nnx.Linear):
+    """`nnx.Linear`, fast on a CPU."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **{"dot_general": ops.dot_general} | kwargs)
+
+
+class LayerNorm(_Fast, nnx.LayerNorm):
+    """`nnx.LayerNorm`; the gradients of its scale and its bias are fast on a CPU."""
+
+
+class BatchNorm(nnx.BatchNorm):
+    """`nnx.BatchNorm`, fast on a CPU over the last axis.
+
+    References:
+      Ioffe & Szegedy 2015, *Batch Normalization*, algorithm 1.
+    """
+
+    def __call__(
+        self,
+        x: Array,
+        use_running_average: bool | None = None,
+        *,
+        mask: Array | None = None,
+    ) -> Array:
+        """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones."""
+        is_evaluated = nnx.module.first_from(
+            use_running_average, self.use_running_average, error_msg="use_running_average is None"
+        )
+        if is_evaluated or mask is not None or not self._has_fast_statistics(x):
+            with fast_on_cpu():
+                return super().__call__(x, use_running_average, mask=mask)
+        return self.train_with(x)
+
+    def train_with(self, x: Array, clip: ops.Clip = ops.NO_CLIP) -> Array:
+        """Normalizes ``x: [N, …, C]`` by its own statistics and clips the result, see `ops.Clip`.
+
+        Half precisions are computed in float32.
+        """
+        x32 = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        channels = jnp.ones_like(self.mean[...])
+        scale = channels if self.scale is None else self.scale[...].astype(x32.dtype)
+        bias = 0 * channels if self.bias is None else self.bias[...].astype(x32.dtype)
+        result, *mean_and_variance = ops.batch_norm(
+            x32, scale, bias, epsilon=self.epsilon, clip=clip, axis_name=self.axis_name
+        )
+        for running, current in zip((self.mean, self.var), mean_and_variance, strict=True):
+            # Not `running[...] = …`, which compares shardings: while a program is traced, JAX then
+            # searches all of it for an error message that nobody reads.
+            running.set_value(self.momentum * running[...] + (1 - self.momentum) * current)
+        return result.astype(x.dtype)
+
+    def _has_fast_statistics(self, x: Array) -> bool:
+        """Whether `train_with` computes what the settings ask for."""
+        is_over_last_axis = self.axis in (-1, x.ndim - 1) and self.axis_index_groups is None
+        return is_over_last_axis and self.use_fast_variance and self.dtype in (None, x.dtype)
+
+
+Model = TypeVar("Model", bound=nnx.Module)
+
+FAST_LAYERS: dict[type[nnx.Module], type[nnx.Module]] = {
+    nnx.Conv: Conv,
+    nnx.ConvTranspose: ConvTranspose,
+    nnx.Linear: Linear,
+    nnx.LayerNorm: LayerNorm,
+    nnx.BatchNorm: BatchNorm,
+}
+
+
+def accelerate(model: Model) -> Model:
+    """Puts fast layers in place of Flax's own, in a model of any kind; the weights stay untouched.
+
+    Layers of exactly the types in `FAST_LAYERS` change their class. Layers of derived classes, and
+    layers with functions of their own, are left alone.
+
+    Args:
+      model: changed in place.
+
+    Returns:
+      The same model.
+
+    >>> from jaxcnn import accelerate
+    >>> conv = nnx.Conv(3, 8, (3, 3), rngs=nnx.Rngs(0))
+    >>> images = jnp.ones((1, 8, 8, 3))
+    >>> before = conv(images)
+    >>> bool(jnp.allclose(accelerate(conv)(images), before, rtol=1e-4))
+    True
+    """
+    for _, module in nnx.iter_modules(model):
+        fast = FAST_LAYERS.get(type(module))
+        if fast is None:
+            continue
+        if isinstance(module, nnx.Linear) and module.dot_general is lax.dot_general:
+            module.dot_general = ops.dot_general
+        object.__setattr__(module, "__class__", fast)  # past Flax's own bookkeeping of attributes
+    return model

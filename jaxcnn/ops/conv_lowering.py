@@ -1,0 +1,299 @@
+"""The CPU lowering of `jax.lax.conv_general_dilated` in programs that ask for it.
+
+A convolution over one, two or three axes, in any layout, is recognised by its dimension numbers as
+one of three forms, and is then computed by `jaxcnn.ops.conv_axes`; see `jaxcnn.ops.cpu_lowering`
+for who asks, and how.
+
+=================  ============================================================
+form               what it computes
+=================  ============================================================
+`Form.FORWARD`     a convolution
+`Form.IMAGES`      the gradient of a convolution with respect to its images, or
+                   equally a transposed convolution
+`Form.KERNEL`      the gradient with respect to its kernel
+`Form.TRANSPOSED`  the gradient of a transposed convolution with respect to
+                   its kernel
+=================  ============================================================
+
+The gradients that JAX derives are convolutions as well, whose dimensions have other roles. Any
+form would be correct. What tells them apart is the layout: examples come first in memory, and in
+the gradient with respect to the kernel they are summed over, like the channels of a convolution.
+
+The kernels compute half precisions in float32; only the operands and the result are rounded.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.typing import DTypeLike
+
+from jaxcnn.ops import conv_axes, cpu_convolution, cpu_lowering, native
+from jaxcnn.ops.conv_spec import NHWC, ConvSpec, conv_spec
+from jaxcnn.ops.partitioning import Dimensions
+
+MAX_SLICES = 11  # taps along the first of three axes: the images are copied that many times
+
+# Dimensions for which there is a faster program without kernels too: those of a convolution of
+# images [N, H, W, C] with a kernel [h, w, C, D], and of JAX's forms of its two gradients.
+_USUAL_NUMBERS = (
+    NHWC,
+    lax.ConvDimensionNumbers((0, 3, 1, 2), (2, 3, 0, 1), (0, 3, 1, 2)),
+    lax.ConvDimensionNumbers((3, 0, 1, 2), (3, 0, 1, 2), (2, 3, 0, 1)),
+)
+
+
+class Form(enum.Enum):
+    """What a convolution computes, see the module."""
+
+    FORWARD = enum.auto()
+    IMAGES = enum.auto()
+    KERNEL = enum.auto()
+    TRANSPOSED = enum.auto()
+
+
+@dataclass(frozen=True)
+class _Recognised:
+    """A form, and the specification of the convolution that it belongs to.
+
+    Attributes:
+      form: of the recognised convolution.
+      spec: of the convolution itself, or of the one that this is a gradient of.
+      numbers: the dimensions of the recognised convolution's operands.
+      dtype: of its result.
+    """
+
+    form: Form
+    spec: ConvSpec
+    numbers: lax.ConvDimensionNumbers
+    dtype: DTypeLike
+
+    def __call__(self, first: Array, second: Array) -> Array:
+        """The result for the operands of the recognised convolution."""
+        if native.can_compute(first, second):
+            first, second = first.astype(jnp.float32), second.astype(jnp.float32)
+        compute = {
+            Form.FORWARD: self._convolve,
+            Form.IMAGES: self._image_gradient,
+            Form.KERNEL: self._kernel_gradient,
+            Form.TRANSPOSED: self._transposed_kernel_gradient,
+        }
+        return compute[self.form](first, second).astype(self.dtype)
+
+    def _convolve(self, images: Array, kernel: Array) -> Array:
+        images, kernel = self._channels_last(images, kernel)
+        spec = self.spec.for_cropped_images()
+        return self._arrange(conv_axes.convolve(spec, self._crop(images), kernel), 0, -1)
+
+    def _image_gradient(self, cotangent: Array, kernel: Array) -> Array:
+        cotangent, kernel = self._channels_last(cotangent, kernel)
+        # The operand is the reversal of the kernel; the compiler removes both reversals.
+        kernel = _exchange_channels(_reverse_taps(kernel), self.spec.groups)
+        spec = self.spec.for_cropped_images()
+        gradient = conv_axes.image_gradient(spec, kernel, cotangent)
+        return self._arrange(_pad_in_front(gradient, self.spec.crops), 0, -1)
+
+    def _kernel_gradient(self, images: Array, cotangent: Array) -> Array:
+        images, cotangent = self._examples_first(images, cotangent)
+        spec = self.spec.for_cropped_images()
+        gradient = conv_axes.kernel_gradient(spec, self._crop(images), cotangent)
+        return self._arrange(gradient, -2, -1)
+
+    def _transposed_kernel_gradient(self, images: Array, cotangent: Array) -> Array:
+        """The kernel gradient of the convolution from the result's side to the images' side.
+
+        Its images are the cotangent, and its cotangent the images. The taps are in reverse order.
+        """
+        images, cotangent = self._examples_first(images, cotangent)
+        spec = self.spec.for_cropped_images()
+        gradient = conv_axes.kernel_gradient(spec, self._crop(cotangent), images)
+        return self._arrange(jnp.swapaxes(_reverse_taps(gradient), -2, -1), -2, -1)
+
+    def _channels_last(self, images: Array, kernel: Array) -> tuple[Array, Array]:
+        """The operands of a convolution as ``[N, ..., C]`` and ``[..., C / groups, D]``."""
+        batch, channels, *axes = self.numbers.lhs_spec
+        outputs, inputs, *taps = self.numbers.rhs_spec
+        return (
+            jnp.transpose(images, (batch, *axes, channels)),
+            jnp.transpose(kernel, (*taps, inputs, outputs)),
+        )
+
+    def _examples_first(self, images: Array, cotangent: Array) -> tuple[Array, Array]:
+        """The operands of a kernel gradient as ``[N, ..., C]`` and ``[N, ..., D]``."""
+        channels, batch, *axes = self.numbers.lhs_spec
+        outputs, cotangent_batch, *pixels = self.numbers.rhs_spec
+        return (
+            jnp.transpose(images, (batch, *axes, channels)),
+            jnp.transpose(cotangent, (cotangent_batch, *pixels, outputs)),
+        )
+
+    def _crop(self, images: Array) -> Array:
+        return _pad_in_front(images, [-pixels for pixels in self.spec.crops])
+
+    def _arrange(self, result: Array, first: int, second: int) -> Array:
+        """Moves the result's dimensions to where `numbers` say.
+
+        Args:
+          result: whose other dimensions are those of the image axes, in order.
+          first, second: the dimensions that a convolution calls batch and features.
+        """
+        roles = [first % result.ndim, second % result.ndim]
+        roles += [each for each in range(result.ndim) if each not in roles]
+        places = dict(zip(self.numbers.out_spec, roles, strict=True))
+        return jnp.transpose(result, [places[i] for i in range(result.ndim)])
+
+    @property
+    def dimensions(self) -> Dimensions:
+        """How devices can divide the work: by examples and, without groups, by channels."""
+        examples, channels, outputs = "n", "c", "d"
+        # The names of the two dimensions that a convolution calls batch and features, or outputs
+        # and inputs, of both operands and of the result.
+        names = {
+            Form.FORWARD: ((examples, channels), (outputs, channels), (examples, outputs)),
+            Form.IMAGES: ((examples, outputs), (channels, outputs), (examples, channels)),
+            Form.KERNEL: ((channels, examples), (outputs, examples), (channels, outputs)),
+            Form.TRANSPOSED: ((channels, examples), (outputs, examples), (channels, outputs)),
+        }[self.form]
+        arrays = []
+        for spec, pair in zip(self.numbers, names, strict=True):
+            array: list[str | None] = [None] * len(spec)
+            for place, name in zip(spec, pair, strict=False):
+                array[place] = name if name == examples or self.spec.groups == 1 else None
+            arrays.append(tuple(array))
+        return Dimensions((arrays[0], arrays[1]), arrays[2])
+
+
+def _pad_in_front(images: Array, pixels: Sequence[int]) -> Array:
+    """Pads ``[N, ..., C]`` with zeros along its image axes; a negative number crops."""
+    if not any(pixels):
+        return images
+    pads = [(0, 0, 0), *((count, 0, 0) for count in pixels), (0, 0, 0)]
+    return lax.pad(images, jnp.zeros((), images.dtype), pads)
+
+
+def _reverse_taps(kernel: Array) -> Array:
+    return lax.rev(kernel, range(kernel.ndim - 2))
+
+
+def _exchange_channels(kernel: Array, groups: int) -> Array:
+    """``[..., D / groups, C]`` to ``[..., C / groups, D]``."""
+    *taps, inputs, outputs = kernel.shape
+    split = kernel.reshape(*taps, inputs, groups, outputs // groups)
+    last = split.ndim - 1
+    moved = jnp.transpose(split, (*range(len(taps)), last, last - 1, last - 2))
+    return moved.reshape(*taps, outputs // groups, groups * inputs)
+
+
+def _recognise(images, kernel, result, parameters: dict) -> _Recognised | None:
+    """The form of a convolution of operands with these shapes; None for others."""
+    numbers = parameters["dimension_numbers"]
+    strides, dilation = parameters["window_strides"], parameters["rhs_dilation"]
+    image_dilation, padding = parameters["lhs_dilation"], parameters["padding"]
+    groups, batch_groups = parameters["feature_group_count"], parameters["batch_group_count"]
+    precision = parameters["precision"]
+    image_size, kernel_size, result_size = (
+        tuple(array.shape[axis] for axis in spec[2:])
+        for array, spec in zip((images, kernel, result), numbers, strict=True)
+    )
+    ones = (1,) * len(image_size)
+    is_dilated = tuple(image_dilation) != ones
+
+    def recognised(form: Form, spec: ConvSpec) -> _Recognised:
+        return _Recognised(form, spec, numbers, result.dtype)
+
+    lows = [low for low, _ in padding]
+    if _sums_over_examples(numbers) and is_dilated:
+        if tuple(dilation) != ones or groups * batch_groups > 1:
+            return None
+        lows = _reversed_pads(lows, result_size, strides)
+        sizes = kernel_size, image_size, result_size
+        spec = _spec_of_gradient(*sizes, image_dilation, strides, lows, 1, precision)
+        return recognised(Form.TRANSPOSED, spec)
+    if _sums_over_examples(numbers) and groups == 1:
+        sizes = image_size, kernel_size, result_size
+        spec = _spec_of_gradient(*sizes, dilation, strides, lows, batch_groups, precision)
+        return recognised(Form.KERNEL, spec)
+    if batch_groups != 1:
+        return None
+    if not is_dilated and (tuple(strides) != ones or not _is_exchanged(numbers.rhs_spec)):
+        spec = conv_spec(image_size, kernel_size, strides, padding, dilation, groups, precision)
+        return recognised(Form.FORWARD, spec)
+    if tuple(strides) == ones:
+        lows = _reversed_pads(lows, kernel_size, dilation)
+        sizes = result_size, image_size, kernel_size
+        spec = _spec_of_gradient(*sizes, image_dilation, dilation, lows, groups, precision)
+        return recognised(Form.IMAGES, spec)
+    return None
+
+
+def _reversed_pads(lows, taps, dilation) -> list[int]:
+    """The padding in front if the taps are in reverse order."""
+    return [(count - 1) * step - low for low, count, step in zip(lows, taps, dilation, strict=True)]
+
+
+def _sums_over_examples(numbers: lax.ConvDimensionNumbers) -> bool:
+    """Whether the dimension that is summed over comes first in memory, where the examples are.
+
+    It does in both operands, or in the second one if the images have their examples last.
+    """
+    outputs, inputs, *_ = numbers.rhs_spec
+    is_first_in_images = numbers.lhs_spec[1] == 0
+    return inputs == 0 and (is_first_in_images or outputs == len(numbers.rhs_spec) - 1)
+
+
+def _is_exchanged(kernel_dimensions: Sequence[int]) -> bool:
+    """Whether the kernel's inputs and outputs have exchanged their usual places.
+
+    Those are ``[..., inputs, outputs]`` or ``[outputs, inputs, ...]``; in a gradient they have
+    exchanged them.
+    """
+    outputs, inputs = kernel_dimensions[:2]
+    return (outputs < inputs) == (max(outputs, inputs) == len(kernel_dimensions) - 1)
+
+
+def _spec_of_gradient(
+    image_size, result_size, kernel_size, strides, dilation, lows, groups, precision
+) -> ConvSpec:
+    """The specification of the convolution that has this gradient.
+
+    The padding behind the images is what makes the last window end with the last padded pixel: it
+    is negative if no window uses the last pixels.
+    """
+    pads = []
+    for axis in range(len(image_size)):
+        span = (kernel_size[axis] - 1) * dilation[axis] + 1
+        covered = (result_size[axis] - 1) * strides[axis] + span
+        pads.append((lows[axis], covered - image_size[axis] - lows[axis]))
+    return ConvSpec(
+        tuple(strides),
+        tuple(pads),
+        tuple(dilation),
+        tuple(image_size),
+        tuple(kernel_size),
+        groups,
+        precision,
+    )
+
+
+def _rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
+    images, kernel = operands
+    if not 3 <= result.ndim <= 5 or images.dtype != kernel.dtype:
+        return None
+    recognised = _recognise(images, kernel, result, parameters)
+    if recognised is None or not _is_supported(recognised, images, kernel):
+        return None
+    return cpu_lowering.Replacement(recognised, recognised.dimensions)
+
+
+def _is_supported(recognised: _Recognised, images, kernel) -> bool:
+    """Whether the form is computed faster than by JAX's own lowering."""
+    if len(recognised.spec.kernel_size) == 3 and recognised.spec.kernel_size[0] > MAX_SLICES:
+        return False
+    is_usual = recognised.numbers in _USUAL_NUMBERS and images.dtype == recognised.dtype
+    has_few_groups = recognised.spec.groups <= cpu_convolution.MAX_GROUPS
+    return native.can_compute(images, kernel) or (is_usual and has_few_groups)
+
+
+cpu_lowering.register(lax.conv_general_dilated_p, _rule)

@@ -1,0 +1,171 @@
+"""Operations of JAX with another lowering for CPUs, for programs that ask for it.
+
+An operation that is bound within `fast_on_cpu`, and every operation that JAX derives from it
+(gradients, batched versions, gradients of those), carries a mark in its metadata. Where a program
+for a CPU is lowered, a rule that was registered by `register` decides what a marked operation
+becomes. Shape checks, differentiation and batching stay JAX's own, as do all other platforms and
+all operations without the mark.
+"""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxcnn.ops import native
+from jaxcnn.ops.partitioning import Dimensions, has_mesh, is_partitioned, partitioned
+
+MARK = "jaxcnn_fast_on_cpu"  # a key of an operation's metadata; its value is one of the next two
+NATIVE, XLA = "native", "xla"  # whether the operation may call native kernels
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What a marked operation computes in a CPU program.
+
+    Attributes:
+      function: of the operation's operands, in terms of JAX's own operations.
+      dimensions: how devices can divide the work if the compiler partitions the program. None if
+        the function calls no kernels then.
+    """
+
+    function: Callable[..., Array]
+    dimensions: Dimensions | None = None
+
+
+# rule(operand shapes, result shape, parameters) returns None to keep JAX's own lowering.
+Rule = Callable[[Sequence[Any], Any, dict[str, Any]], Replacement | None]
+
+
+@contextlib.contextmanager
+def fast_on_cpu() -> Iterator[None]:
+    """Marks the operations that are traced within this context.
+
+    Whether they may call native kernels is decided here, by `jaxcnn.ops.native.available`.
+
+    >>> import jax.numpy as jnp
+    >>> with fast_on_cpu():
+    ...     result = jax.lax.conv(jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 2, 2)), (1, 1), "VALID")
+    >>> result.ravel().tolist()
+    [4.0, 4.0, 4.0, 4.0]
+    """
+    with set_xla_metadata(**{MARK: NATIVE if native.available() else XLA}):
+        yield
+
+
+def register(primitive: Primitive, rule: Rule) -> None:
+    """Registers the CPU lowering of marked operations.
+
+    Args:
+      primitive: of JAX, with a single result.
+      rule: returns what a marked operation computes; None for JAX's own lowering. It is called,
+        and the function is traced, where `native.available` says whether native kernels may be
+        called.
+    """
+    from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
+
+    default = _platform_specific_lowerings["cpu"].get(primitive) or _lowerings[primitive]
+    lower = functools.partial(_lower, default.rule, rule)
+    mlir.register_lowering(primitive, lower, platform="cpu")
+
+
+def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *operands, **params):
+    metadata = (context.jaxpr_eqn_ctx and context.jaxpr_eqn_ctx.xla_metadata) or {}
+    if MARK not in metadata:
+        return default(context, *operands, **params)
+    with set_xla_metadata(**{MARK: None}), contextlib.ExitStack() as stack:
+        if metadata[MARK] != NATIVE:
+            stack.enter_context(native.without_native_kernels())
+        replacement = rule(context.avals_in, context.avals_out[0], params)
+        if is_partitioned(context) and native.available():
+            if replacement and replacement.dimensions and has_mesh(context):
+                function = partitioned(replacement.function, replacement.dimensions)
+                replacement = Replacement(function)
+            else:
+                if replacement and replacement.dimensions:
+                    warnings.warn(_LEFT_OUT, stacklevel=2)
+                stack.enter_context(native.without_native_kernels())
+                replacement = rule(context.avals_in, context.avals_out[0], params)
+        if replacement is None:
+            return default(context, *operands, **params)
+        # Each device computes this alone: its types say nothing of other devices.
+        avals: Sequence[Any] = context.avals_in
+        types = [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in avals]
+        lower = mlir.lower_fun(replacement.function, multiple_results=False)
+        return lower(context.replace(avals_in=types), *operands)
+
+
+_LEFT_OUT = (
+    "a program for several devices has convolutions without CPU kernels, because their devices are "
+    "not known: use the layers or the functions of jaxcnn, or jax.shard_map"
+)
+
+
+def with_cpu_kernel(function: Callable[..., Array], kernel: Callable[..., Array]) -> Callable:
+    """The same function, computed by a native kernel in CPU programs where those are available.
+
+    Args:
+      function: of arrays, with static keyword arguments and a single result.
+      kernel: computes the same, by `jaxcnn.ops.native`, of float32 arrays that are not empty. Half
+        precisions are converted for it.
+
+    Returns:
+      A function with the same arguments. Batched by `jax.vmap`, and in its derivatives, it is
+      computed without the kernel.
+    """
+    primitive = Primitive(function.__name__)
+
+    def batch(arrays, axes, *, reference, **static):
+        return jax.vmap(functools.partial(function, **static), axes)(*arrays), 0
+
+    def differentiate(primals, tangents, *, reference, **static):
+        tangents = tuple(map(ad.instantiate_zeros, tangents))
+        _, tangent = jax.jvp(functools.partial(function, **static), primals, tangents)
+        return primitive.bind(*primals, reference=reference, **static), tangent
+
+    def rule(operands, result, parameters):
+        static = {name: value for name, value in parameters.items() if name != "reference"}
+        if not native.can_compute(*operands):
+            return Replacement(functools.partial(function, **static))
+
+        def compute(*arrays: Array) -> Array:
+            wide = (array.astype(jnp.float32) for array in arrays)
+            return kernel(*wide, **static).astype(result.dtype)
+
+        return Replacement(compute)
+
+    def lower(context, *operands, reference, **static):
+        default = functools.partial(function, **static)
+        return mlir.lower_fun(default, multiple_results=False)(context, *operands)
+
+    @functools.wraps(function)
+    def call(*arrays: Array, **static: Any) -> Array:
+        with fast_on_cpu():
+            # Part of the operation, so that whoever counts a program's products finds them.
+            reference = jax.make_jaxpr(functools.partial(function, **static))(*arrays)
+            return primitive.bind(*arrays, reference=reference, **static)
+
+    def call_now(*arrays, reference, **static):
+        return _compiled(call, **static)(*arrays)
+
+    primitive.def_impl(call_now)
+    primitive.def_abstract_eval(lambda *avals, reference, **static: reference.out_avals[0])
+    ad.primitive_jvps[primitive] = differentiate
+    batching.primitive_batchers[primitive] = batch
+    mlir.register_lowering(primitive, lower)
+    register(primitive, rule)
+    return call
+
+
+@functools.cache
+def _compiled(function: Callable[..., Array], **static: Any) -> Callable[..., Array]:
+    return jax.jit(functools.partial(function, **static))

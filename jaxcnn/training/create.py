@@ -1,0 +1,111 @@
+"""From a module and an optimizer to a train state and the step that advances it."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from jaxcnn import fast_layers
+from jaxcnn.errors import InputError
+from jaxcnn.training.network import Network, Objective, Preprocess, unit_scale
+from jaxcnn.training.objective import classification, weight_decay_penalty
+from jaxcnn.training.precision import precision as precision_named
+from jaxcnn.training.state import TrainState
+from jaxcnn.training.step import TrainStep
+
+
+def create(
+    model: nnx.Module,
+    optimizer: optax.GradientTransformation,
+    *,
+    seed: int = 0,
+    precision: str = "float32",
+    preprocess: Preprocess = unit_scale,
+    objective: Objective = classification,
+    weight_decay: float = 0.0,
+    weight_decay_layers: tuple[str, ...] = (),
+    ema_decay: float = 0.0,
+    trainable: tuple[str, ...] = (),
+    accelerate: bool = True,
+) -> tuple[TrainState, TrainStep]:
+    """Turns a module and an optimizer into a train state and the step that advances it.
+
+    Args:
+      model: any NNX module from images to logits, initialised; it is read, not kept.
+      optimizer: from `optax`.
+      seed: of augmentation.
+      precision: ``float32``, ``bfloat16`` or ``float16``.
+      preprocess: see `Network`.
+      objective: see `Network`.
+      weight_decay: factor of the penalty, see `objective.weight_decay_penalty`.
+      weight_decay_layers: names of the layers that the penalty covers; all if empty.
+      ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
+      trainable: names of the layers to train; all if empty.
+      accelerate: compute Flax's own layers by fast ones, see `jaxcnn.accelerate`.
+
+    Returns:
+      The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
+
+    Raises:
+      InputError: an unknown precision, or a setting of a layer that cannot be hashed.
+
+    >>> from jaxcnn import models
+    >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
+    >>> batch = {"image": jnp.ones((4, 28, 28, 1)), "label": jnp.arange(4)}
+    >>> state, metrics = jax.jit(step, donate_argnums=0)(state, batch)
+    >>> int(metrics["count"])
+    4
+    """
+    policy = precision_named(precision)
+    model = nnx.clone(model)
+    if accelerate:
+        model = fast_layers.accelerate(model)
+    _make_settings_hashable(model)
+    is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
+    graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
+    params, frozen, rest = map(nnx.to_pure_dict, states)
+    state = TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        frozen=frozen,
+        ema_params=params if ema_decay else {},
+        model_state=rest,
+        opt_state=optimizer.init(params),
+        key=jax.random.key(seed),
+        lr_scale=jnp.float32(1),
+        loss_scale=jnp.float32(policy.initial_scale),
+        finite_steps=jnp.zeros((), jnp.int32),
+    )
+    penalty = None
+    if weight_decay:
+        penalty = functools.partial(
+            weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
+        )
+    network = Network(graphdef, policy, preprocess, objective, trainable)
+    step = TrainStep(network, optimizer, penalty, ema_decay)
+    # A copy: the step donates its state, and the caller's module must keep its weights.
+    return jax.tree.map(jnp.copy, state), step
+
+
+def _make_settings_hashable(model: nnx.Module) -> None:
+    """Turns lists among the settings of Flax's layers, such as a padding, into tuples.
+
+    A compiled step is looked up by the structure of its model, settings included.
+    """
+    for path, module in nnx.iter_modules(model):
+        for name, value in list(vars(module).items()):
+            if isinstance(module, (nnx.Conv, nnx.ConvTranspose)) and isinstance(value, list):
+                setattr(module, name, _to_tuple(value))
+            elif isinstance(value, (list, dict, set)) and not nnx.is_data(value):
+                layer = ".".join(map(str, path)) or "the model itself"
+                raise InputError(
+                    f"{name} of {layer} ({type(module).__name__}) is a {type(value).__name__}, "
+                    "which JAX cannot hash; use a tuple, or nnx.List or nnx.Dict if it holds layers"
+                )
+
+
+def _to_tuple(value: Any) -> Any:
+    return tuple(map(_to_tuple, value)) if isinstance(value, list) else value

@@ -1,0 +1,75 @@
+"""A network without its parameters: what the train step and the evaluation step run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from jaxcnn.training.objective import Batch, Metrics, classification
+from jaxcnn.training.precision import Precision, cast
+from jaxcnn.training.state import PyTree
+
+Preprocess = Callable[[Array, Array | None], Array]
+Objective = Callable[[Any, Batch], Metrics]
+
+
+def unit_scale(images: Array, keys: Array | None) -> Array:
+    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged."""
+    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network without its parameters: what the train step and the evaluation step share.
+
+    Attributes:
+      graphdef: the network's structure, from `nnx.split`.
+      precision: see `precision.Precision`.
+      preprocess: ``preprocess(images, keys)``, run inside the compiled step: normalisation, and
+        augmentation where `keys` are given.
+      objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimised,
+        ``correct`` and ``count``.
+      trainable: names of the layers to train, all if empty; the others run in evaluation mode.
+    """
+
+    graphdef: nnx.GraphDef
+    precision: Precision
+    preprocess: Preprocess = unit_scale
+    objective: Objective = classification
+    trainable: tuple[str, ...] = ()
+
+    def apply(
+        self,
+        params: PyTree,
+        frozen: PyTree,
+        model_state: PyTree,
+        images: Array,
+        *,
+        train: bool,
+        axis_name: str | None,
+    ) -> tuple[Any, PyTree]:
+        """Runs the network.
+
+        Args:
+          params, frozen, model_state: fields of `TrainState`.
+          images: preprocessed, ``f32[N, H, W, C]``.
+          train: training mode (batch statistics, dropout) or evaluation mode.
+          axis_name: the mapped axis over which batch norm takes its statistics.
+
+        Returns:
+          The outputs in float32, and the next `model_state`.
+        """
+        dtype = self.precision.compute
+        model = nnx.merge(
+            self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True
+        )
+        model.eval()
+        if train:
+            for part in [getattr(model, name) for name in self.trainable] or [model]:
+                part.train()
+        model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
+        outputs = cast(model(images.astype(dtype)), jnp.float32)
+        return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))

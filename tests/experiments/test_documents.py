@@ -1,0 +1,128 @@
+"""The tables of the documents are those of the published records."""
+
+import json
+
+import pytest
+
+from experiments import documents
+from experiments.analysis.peers_tables import NONE_YET, peers_tables
+from experiments.records import Record, to_json
+from jaxcnn.errors import InputError
+from tests.support.paths import ROOT
+
+MARKED = "Before.\n\n<!-- from published/peers -->\nold\n<!-- end -->\n\nAfter.\n"
+
+
+def make_record(model: str, status: str = "ok", machine: str = "1a", **metrics: float) -> Record:
+    provenance = {
+        "machine": machine,
+        "host_cpu": "A CPU",
+        "host_cores": 2,
+        "versions": {"jax": "0.10.2", "numpy": "2"},
+        "peer_versions": {"torch": "2.13.0"},
+        "time": f"2026-11-0{len(model)}T10:00:00+00:00",
+        "best_peer_train": "torch compiled",
+        "best_peer_inference": None,
+    }
+    settings = {"model": model, "image_size": 28, "batch_size": 8, "launches": 5}
+    message = "" if status == "ok" else "ours: killed"
+    return Record("peers", model, status, message, settings, metrics, provenance=provenance)
+
+
+RECORDS = [
+    make_record(
+        "a",
+        step_time=0.0123,
+        best_peer_step_time=0.0246,
+        train_over_best_peer=0.5,
+        train_over_best_peer_low=0.45,
+        train_over_best_peer_high=0.556,
+        many_steps_over_best_peer=0.4,
+        call_time=0.002,
+        time_to_first_step=3.14,
+    ),
+    make_record("bb", step_time=1.5, train_over_best_peer=2.0, memory_over_pytorch=1.1),
+    make_record("ccc", "failed"),
+]
+EXPECTED = """\
+A CPU, 2 cores, jax 0.10.2, torch 2.13.0, 5 launches, 2026-11-03.
+
+The train step:
+
+| network | batch | ours, ms | best peer, ms | ratio | many steps | best peer |
+| --- | --- | --- | --- | --- | --- | --- |
+| `a`, 28 | 8 | 12.3 | 24.6 | 0.50 (0.45 to 0.56) | 0.40 | torch compiled |
+| `bb`, 28 | 8 | 1500 | – | 2.00 | – | torch compiled |
+| geometric mean |  |  |  | 1.00 | 0.40 |  |
+
+Inference of a batch:
+
+| network | batch | ours, ms | best peer, ms | ratio | best peer |
+| --- | --- | --- | --- | --- | --- |
+| `a`, 28 | 8 | 2 | – | – | – |
+| `bb`, 28 | 8 | – | – | – | – |
+| geometric mean |  |  |  |  |  |
+
+Train step over plain Flax's, peak memory over PyTorch's, and the first step:
+
+| network | batch | over Flax | memory | first step | again | share of peak |
+| --- | --- | --- | --- | --- | --- | --- |
+| `a`, 28 | 8 | – | – | 3.1 s | – | – |
+| `bb`, 28 | 8 | – | 1.10 | – | – | – |
+| geometric mean |  |  | 1.10 |  |  |  |
+
+Not compared: `ccc`, 28 (ours: killed)."""
+
+
+def test_the_documents_have_the_tables_of_the_published_records():
+    """If this fails: ``python -m experiments.documents``."""
+    regions = 0
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text()
+        regions += len(documents.REGION.findall(text))
+        assert documents.with_tables(text) == text, path.name
+    assert regions == len(documents.TABLES)
+
+
+def test_tables_by_hand():
+    assert peers_tables(RECORDS) == EXPECTED
+    assert peers_tables([]) == NONE_YET
+
+
+def test_the_command_rewrites_a_document(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "published" / "peers"
+    folder.mkdir(parents=True)
+    for record in RECORDS:
+        (folder / f"{record.case}.json").write_text(json.dumps(to_json(record)))
+    document = tmp_path / "cpu.md"
+    document.write_text(MARKED)
+    monkeypatch.setattr(documents.with_tables, "__defaults__", (tmp_path / "published",))
+    assert documents.main([f"--docs={tmp_path}"]) == 0
+    assert "cpu.md: rewritten" in capsys.readouterr().out.replace("\n", "")
+    written = document.read_text()
+    assert written == MARKED.replace("old", peers_tables(RECORDS))
+    assert documents.main([f"--docs={tmp_path}"]) == 0
+    assert document.read_text() == written and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([RECORDS[0], make_record("bb", machine="2b")], "records of several machines"),
+        ([RECORDS[0], None], "left out"),
+    ],
+)
+def test_records_that_do_not_fit_in_one_table_are_an_error(records, message, tmp_path):
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    for number, record in enumerate(records):
+        (folder / f"{number}.json").write_text(json.dumps(record and to_json(record)))
+    with pytest.raises(InputError, match=message):
+        documents.with_tables(MARKED, tmp_path)
+
+
+def test_an_unknown_table_and_a_folder_without_documents_are_errors(tmp_path, capsys):
+    with pytest.raises(InputError, match="no table of published/speed: known are peers"):
+        documents.with_tables(MARKED.replace("peers", "speed"), tmp_path)
+    assert documents.main([f"--docs={tmp_path}"]) == 2
+    assert "no documents there" in capsys.readouterr().err.replace("\n", "")

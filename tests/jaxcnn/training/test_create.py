@@ -1,0 +1,41 @@
+"""Any Flax model can be trained, however its settings are written."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxcnn import training
+from jaxcnn.errors import InputError
+
+
+class Network(nnx.Module):
+    def __init__(self, padding, settings=(1, 2)):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(3, 4, (3, 3), padding=padding, rngs=rngs)
+        self.blocks = nnx.List([nnx.Linear(4, 4, rngs=rngs)])
+        self.out = nnx.Linear(4, 2, rngs=rngs)
+        self.settings = settings
+
+    def __call__(self, x):
+        return self.out(self.blocks[0](self.conv(x).mean((1, 2))))
+
+
+def first_loss(network) -> float:
+    batch = {"image": jnp.ones((2, 5, 5, 3)), "label": jnp.zeros(2, jnp.int32)}
+    state, step = training.create(network, optax.sgd(0.1))
+    return float(jax.jit(step)(state, batch)[1]["loss"])
+
+
+def test_a_padding_may_be_a_list():
+    network = Network([[0, 2], [1, 0]])
+    np.testing.assert_allclose(first_loss(network), first_loss(Network(((0, 2), (1, 0)))))
+    assert network.conv.padding == [[0, 2], [1, 0]]  # the caller's module is left as it is
+
+
+@pytest.mark.parametrize("settings", [[1, 2], {"width": 1}])
+def test_a_setting_that_cannot_be_hashed_is_named(settings):
+    with pytest.raises(InputError, match=r"settings of the model itself .*use a tuple"):
+        first_loss(Network("SAME", settings))
