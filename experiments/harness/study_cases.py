@@ -83,10 +83,10 @@ def collect_cases(
     for config in configs:
         with _naming(config, configs):
             cases = study.cases(config, backend)
-            unchecked = {case_name(case, backend): case for case in cases if len(configs) > 1}
-            for case_id in unchecked.keys() - checked:
-                study.check(unchecked[case_id])
-        checked |= unchecked.keys()
+            for case in cases if len(configs) > 1 else ():
+                if (case_id := case_name(case, backend)) not in checked:
+                    study.check(case)
+                checked.add(case_id)
         series.append(tuple(cases))
     return StudyCases(name, study, tuple(series))
 

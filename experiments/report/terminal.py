@@ -18,6 +18,7 @@ from experiments.records.formatting import (
 from experiments.records.metrics import METRICS
 
 MIN_NAME_WIDTH = 34  # columns kept free for the case's name; longer names are folded
+MAX_REMARKS = 16  # below a table
 
 
 def print_record(console: Console, record: Record) -> None:
@@ -111,8 +112,20 @@ def _lines_below(
     noisy = [verdict for verdict in verdicts if verdict != "steady"]
     if noisy:
         yield f"note: noise in {len(noisy)} of {len(records)} cases, such as: {noisy[0]}"
-    unique_remarks = dict.fromkeys(remark for record in records for remark in remarks(record))
-    yield from (f"note: {remark}" for remark in unique_remarks)
+    yield from _remarks_below(records, labels)
+
+
+def _remarks_below(records: Sequence[Record], labels: Sequence[str]) -> Iterator[str]:
+    """Remarks on several records once, then those on one of them with its label."""
+    by_remark: dict[str, list[str]] = {}
+    for record, label in zip(records, labels, strict=True):
+        for remark in remarks(record):
+            by_remark.setdefault(remark, []).append(label)
+    shared = [f"note: {remark}" for remark, of in by_remark.items() if len(of) > 1]
+    single = [f"note: {of[0]}: {remark}" for remark, of in by_remark.items() if len(of) == 1]
+    yield from (shared + single)[:MAX_REMARKS]
+    if len(by_remark) > MAX_REMARKS:
+        yield f"{len(by_remark) - MAX_REMARKS} more notes are in the report"
 
 
 def print_predictions(

@@ -77,6 +77,6 @@ def test_records_that_cannot_be_compared_have_no_efficiency(other):
 def test_the_conclusion_is_in_words():
     (line,) = conclusion([BASE, make_record("strong", 4, 64, 0.04)])
     assert line == (
-        "data, strong: 2.50 times the images per second of one device, "
+        "data, strong, batch 64: 2.50 times the images per second of one device, "
         "efficiency 0.62 (0.50 to 0.75)"
     )
