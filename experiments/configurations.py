@@ -26,6 +26,7 @@ from experiments.cli import (
 )
 from experiments.config import RunConfig, RunOptions
 from experiments.hardware import tomlfile
+from experiments.hardware.tomlfile import TomlFile
 from jaxcnn.errors import InputError, require_known
 
 PROGRAM = "experiments.run"
@@ -39,14 +40,42 @@ class FileOptions:
     """The options of a ``--config`` file.
 
     Attributes:
-      defaults: all options, where a list stands with its first value; None without a file.
-      lists: the values of the options that are marked `SEVERAL`, by name and in the file's order.
+      file: None if there is none.
+      values: those of each option, by name and in the file's order.
       digest: of the file.
     """
 
-    defaults: RunOptions | None = None
-    lists: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    file: TomlFile | None = None
+    values: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     digest: str | None = None
+
+    @property
+    def lists(self) -> dict[str, tuple[Any, ...]]:
+        """The values of the options that may be lists."""
+        return {name: values for name, values in self.values.items() if name in LISTS}
+
+    @property
+    def defaults(self) -> RunOptions | None:
+        """All options, each with its first value in the file; None without a file."""
+        if self.file is None:
+            return None
+        groups: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(RunOptions)}
+        for name, group in groups.items():
+            names = {each.name for each in dataclasses.fields(group)} & self.values.keys()
+            groups[name] = group(**{each: self.values[each][0] for each in names})
+        return RunOptions(**groups)
+
+    def locate(self, error: InputError) -> InputError:
+        """The error of a configuration, with the line of the file if a value there causes it."""
+        for key in self.file.data if self.file else ():
+            name = key.replace("-", "_")
+            for value in self.values[name]:
+                try:
+                    RunConfig(**{name: value})
+                except InputError as cause:
+                    if str(cause) == str(error):
+                        return self.file.error(str(error), key)
+        return error
 
 
 def parse(arguments: Sequence[str] | None = None) -> tuple[RunConfig, ...]:
@@ -73,7 +102,10 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[RunConfig, ...]:
     lists = {name: file.lists[name] for name in file.lists if name not in lists} | lists
     flat = flatten(options) | {"config_digest": file.digest}
     combinations = itertools.product(*lists.values())
-    configs = (RunConfig(**flat | dict(zip(lists, each, strict=True))) for each in combinations)
+    try:
+        configs = [RunConfig(**flat | dict(zip(lists, each, strict=True))) for each in combinations]
+    except InputError as error:
+        raise file.locate(error) from None
     return tuple(dict.fromkeys(configs))
 
 
@@ -115,21 +147,11 @@ def read_file(path: str) -> FileOptions:
         except InputError as error:
             raise file.error(str(error), key) from None
     digest = hashlib.sha256(epath.Path(path).expanduser().read_bytes()).hexdigest()[:16]
-    lists = {name: several for name, several in values.items() if name in LISTS}
-    return FileOptions(_options({name: each[0] for name, each in values.items()}), lists, digest)
-
-
-def _options(values: dict[str, Any]) -> RunOptions:
-    """All options, with these values and else their defaults."""
-    groups: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(RunOptions)}
-    for name, group in groups.items():
-        names = {each.name for each in dataclasses.fields(group)} & values.keys()
-        groups[name] = group(**{name: values[name] for name in names})
-    return RunOptions(**groups)
+    return FileOptions(file, values, digest)
 
 
 def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[Any]:
-    """The values of an option in a file, parsed and checked as on the command line.
+    """The values of an option in a file, parsed as on the command line.
 
     Raises:
       InputError: a value that is not allowed.
@@ -141,15 +163,10 @@ def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[An
             raise InputError(f"{shown}: must be {kind.words}")
         try:
             texts = [str(part) for part in parts]
-            value = (
-                parts[0]
-                if kind.type is bool
-                else parse_value(RunOptions, PROGRAM, option.name, texts)
-            )
+            is_flag = kind.type is bool
+            yield parts[0] if is_flag else parse_value(RunOptions, PROGRAM, option.name, texts)
         except InputError:
             raise InputError(f"{shown}: must be {kind.words}") from None
-        RunConfig(**{option.name: value})
-        yield value
 
 
 def _split(option: dataclasses.Field, kind: "_Kind", given: Any) -> list[list[Any]]:

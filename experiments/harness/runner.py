@@ -118,8 +118,9 @@ def run_case(
     start = time.perf_counter()
     result = _measure(study, case, Context(backend, scratch, console))
     origin = provenance.describe(backend) | {"case_seconds": time.perf_counter() - start}
-    if case.config.config is not None:
-        origin |= {"config": case.config.config, "config_digest": case.config.config_digest}
+    if case.config.config is not None:  # its name alone: a path may name a person
+        name_of_file = epath.Path(case.config.config).name
+        origin |= {"config": name_of_file, "config_digest": case.config.config_digest}
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields["provenance"] = origin | result.provenance
     record = Record(study=name, case=named, settings=case.settings, **fields)

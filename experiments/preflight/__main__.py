@@ -104,7 +104,8 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
     if config.list_targets:
         terminal.print_targets(console)
         return OK
-    cases = [case for config in configs for case in _cases(config)]
+    cases = [case for config in configs for case in make_cases(config)]
+    _check(cases)
     records = _compile_cases(cases, console)
     if len(records) == 1:
         terminal.print_case(console, records[0])
@@ -114,7 +115,12 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
     return OK if all(record.status == "predicted" for record in records) else FAILED
 
 
-def _cases(config: PreflightConfig) -> list["Case"]:
+def make_cases(config: PreflightConfig) -> list["Case"]:
+    """The case of each target, model, strategy and precision.
+
+    Raises:
+      InputError: a combination is impossible.
+    """
     from experiments.preflight import targets
     from experiments.studies import preflight
     from jaxcnn import models, parallel, training
@@ -129,6 +135,16 @@ def _cases(config: PreflightConfig) -> list["Case"]:
         effort=config.effort,
         search_largest=not config.fixed_batch,
     )
+
+
+def _check(cases: Sequence["Case"]) -> None:
+    """Rejects an impossible one of several cases before any is compiled."""
+    from experiments.studies import preflight
+
+    names = ("model", "image_size")
+    distinct = {tuple(case.settings[name] for name in names): case for case in cases}
+    for case in distinct.values() if len(cases) > 1 else ():
+        preflight.check(case)
 
 
 def _check_prices(config: PreflightConfig) -> None:

@@ -145,6 +145,7 @@ STUDIES: dict[str, Study] = {
         cases=preflight.cases,
         measure=preflight.measure,
         columns=preflight.COLUMNS,
+        check=preflight.check,
         answers=preflight.ANSWERS,
     ),
     "peers": Study(

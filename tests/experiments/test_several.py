@@ -156,7 +156,7 @@ def test_a_record_names_the_file_of_its_options(tmp_path, measured):
     assert run.main([*arguments, f"--config={file}", "--batch-size=16"]) == 0
     assert measured == [("logistic", 16, 7)]
     (record,) = read_records(results, "train")
-    assert record["settings"]["seed"] == 7 and record["provenance"]["config"] == str(file)
+    assert record["settings"]["seed"] == 7 and record["provenance"]["config"] == "study.toml"
     assert len(record["provenance"]["config_digest"]) == 16
     # The same settings from the command line are the same case.
     assert run.main([*arguments, "--batch-size=16", "--seed=7"]) == 0 and len(measured) == 1
