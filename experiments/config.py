@@ -1,7 +1,8 @@
 """The options of a run: what the command line accepts, checked.
 
 `IDENTITY` marks the options that make one case different from another: they name its record and its
-checkpoint. All others say where things are, how they are shown, or how long to wait.
+checkpoint. All others say where things are, how they are shown, or how long to wait. `SEVERAL`
+marks those of the former that may be lists, each value of which is a configuration of its own.
 """
 
 import dataclasses
@@ -9,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from experiments.cli import parse_options
 from jaxcnn.errors import InputError
 
 IDENTITY = {"identity": True}
+SEVERAL = IDENTITY | {"several": True}
+JOINED = {"joined": True}  # names separated by commas that belong to one configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,13 +23,15 @@ class DeviceAndStudyOptions:
 
     device: str = "auto"
     """cpu, gpu, tpu or auto; cpu:8 simulates eight devices, gpu:2 uses the first two."""
-    study: str = "train,kernels"
+    study: str = field(default="train,kernels", metadata=JOINED)
     """One or more studies, comma-separated; `--list` shows them all."""
     preset: Literal["quick", "full"] = "quick"
     """How many cases a study has: about a minute's worth, or all of them."""
-    strategy: str = field(default="auto", metadata=IDENTITY)
+    strategy: str = field(default="auto", metadata=SEVERAL)
     """How a step is placed on devices: jit, pmap or data; auto is jit on one device and data on
     several."""
+    config: str | None = None
+    """A TOML file of these options, such as batch_size = [32, 64]; the command line wins."""
     list: bool = False
     """Show studies, models, data sets and strategies, and exit."""
     dry_run: bool = False
@@ -38,20 +42,20 @@ class DeviceAndStudyOptions:
 class ModelAndDataOptions:
     """The network, and the images it gets."""
 
-    model: str = field(default="lenet5", metadata=IDENTITY)
+    model: str = field(default="lenet5", metadata=SEVERAL)
     """The network; mlp:4096 is an MLP of that width."""
-    dataset: str = field(default="digits", metadata=IDENTITY)
+    dataset: str = field(default="digits", metadata=SEVERAL)
     """digits, mnist, cifar10, cats_vs_dogs, tfds:NAME, folder:PATH or synthetic."""
     data_dir: str | None = None
     """Folder of prepared TFDS data; default: TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    image_size: int | None = field(default=None, metadata=IDENTITY)
+    image_size: int | None = field(default=None, metadata=SEVERAL)
     """Side of the images that the network gets; default: its published size."""
     resize: int | None = field(default=None, metadata=IDENTITY)
     """Side to which images are resized before a crop of --image-size is taken."""
     normalise: Literal["standard", "unit", "image"] | None = field(default=None, metadata=IDENTITY)
     """Pixels to mean 0 and variance 1 per channel of the training set; to 0 … 1; or to mean 0 and
     variance 1 per image."""
-    augment: str | None = field(default=None, metadata=IDENTITY)
+    augment: str | None = field(default=None, metadata=IDENTITY | JOINED)
     """Random augmentations, comma-separated: shift, flip, crop, …, or none; see `--list`."""
     validation: float = field(default=0.1, metadata=IDENTITY)
     """Share of the training set that is held out to choose the best epoch."""
@@ -72,15 +76,15 @@ class ModelAndDataOptions:
 class TrainingOptions:
     """How the network is trained. Options left out follow the network's published recipe."""
 
-    precision: str = field(default="float32", metadata=IDENTITY)
+    precision: str = field(default="float32", metadata=SEVERAL)
     """float32, bfloat16, or float16 with loss scaling."""
-    batch_size: int | None = field(default=None, metadata=IDENTITY)
+    batch_size: int | None = field(default=None, metadata=SEVERAL)
     """Images per step, over all devices together; default: the recipe's or the data set's."""
     epochs: int | None = field(default=None, metadata=IDENTITY)
     """Passes over the training set, in each stage; default: the recipe's or the data set's."""
-    optimizer: str | None = field(default=None, metadata=IDENTITY)
+    optimizer: str | None = field(default=None, metadata=SEVERAL)
     """sgd, momentum, nesterov, adam, rmsprop or rmsprop_1 (its epsilon is 1)."""
-    learning_rate: float | None = field(default=None, metadata=IDENTITY)
+    learning_rate: float | None = field(default=None, metadata=SEVERAL)
     """The initial learning rate."""
     schedule: str | None = field(default=None, metadata=IDENTITY)
     """Learning-rate schedule: constant, cosine, poly:POWER, step:EPOCHS:FACTOR or
@@ -97,7 +101,7 @@ class TrainingOptions:
     """Validation accuracy; the time until it is first reached is recorded."""
     target_loss: float | None = field(default=None, metadata=IDENTITY)
     """Training loss, weight decay included; the time until it is first reached is recorded."""
-    seed: int = field(default=0, metadata=IDENTITY)
+    seed: int = field(default=0, metadata=SEVERAL)
     """Seed of weights, order, dropout and augmentation."""
     save_every: int | None = None
     """Steps between two checkpoints; default: at the end of an epoch, at most every ten seconds."""
@@ -144,6 +148,9 @@ class RunOptions:
 
     A case whose record is already in the results folder is shown, not measured again; an
     interrupted case is resumed. `--list` shows the studies, models and data sets.
+
+    Strategy, model, dataset, image size, precision, batch size, optimizer, learning rate and seed
+    may be comma-separated lists: every combination is measured.
     """
 
     device_and_study: DeviceAndStudyOptions
@@ -157,7 +164,13 @@ class RunOptions:
 class RunConfig(
     OutputOptions, MeasuringOptions, TrainingOptions, ModelAndDataOptions, DeviceAndStudyOptions
 ):
-    """The options of all groups as one flat, validated configuration."""
+    """The options of all groups as one flat, validated configuration.
+
+    Attributes:
+      config_digest: of the file that `config` names, as it was when it was read.
+    """
+
+    config_digest: str | None = None
 
     def __post_init__(self):
         for name in (
@@ -216,14 +229,3 @@ class RunConfig(
         return {
             each.name: getattr(self, each.name) for each in fields if "identity" in each.metadata
         }
-
-
-def parse(arguments: list[str] | None = None) -> RunConfig:
-    """Parses the command line of `experiments.run`.
-
-    Raises:
-      InputError: an unknown option or a value that is not allowed.
-    """
-    options = parse_options(RunOptions, "experiments.run", arguments)
-    groups = [getattr(options, each.name) for each in dataclasses.fields(options)]
-    return RunConfig(**{name: value for group in groups for name, value in vars(group).items()})

@@ -7,19 +7,18 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jaxcnn
-from experiments.cli import FAILED, INTERRUPTED, OK, console, run_command
-from experiments.config import RunConfig, parse
+from experiments.cli import FAILED, INTERRUPTED, OK, console, option_name, run_command
+from experiments.config import RunConfig
+from experiments.configurations import parse
 from jaxcnn.errors import require_known
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from experiments.harness.runner import PlannedCase
-    from experiments.harness.study import Case, Study
+    from experiments.harness.study_cases import StudyCases
     from jaxcnn.backend import Backend
 
 
@@ -28,32 +27,27 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(lambda console: _main(parse(arguments), console))
 
 
-@dataclass(frozen=True)
-class _StudyCases:
-    """A study by its name, and the cases to run."""
-
-    name: str
-    study: "Study"
-    cases: "list[Case]"
-
-
-def _main(config: RunConfig, output: "Console") -> int:
-    if not config.json:
-        return _run(config, output)[0]
+def _main(configs: Sequence[RunConfig], output: "Console") -> int:
+    if not configs[0].json:
+        return _run(configs, output)[0]
     with contextlib.redirect_stdout(sys.stderr):
-        code, document = _run(config, console())
+        code, document = _run(configs, console())
     if document:
         print(json.dumps({"exit_code": code} | document, indent=1, allow_nan=False))
     return code
 
 
-def _run(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
-    """The exit code, and the document of ``--json``, which is empty after an interruption."""
-    from experiments import report
-    from experiments.harness import figures_of_merit, profiling, runner, tensorboard
+def _run(configs: Sequence[RunConfig], console: "Console") -> tuple[int, dict[str, Any]]:
+    """The exit code, and the document of ``--json``, which is empty after an interruption.
+
+    The configurations differ only in options that may be lists.
+    """
+    from experiments.harness import figures_of_merit, profiling, tensorboard
+    from experiments.harness.study_cases import collect_cases
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
+    config = configs[0]
     if config.list:
         _print_choices(console)
         return OK, {}
@@ -62,48 +56,54 @@ def _run(config: RunConfig, console: "Console") -> tuple[int, dict[str, Any]]:
     devices = backend.select(config.device)
     figures_of_merit.check(config, devices)
     profiling.check(config, devices)
-    studies = [
-        _StudyCases(name, STUDIES[name], STUDIES[name].cases(config, devices))
-        for name in config.studies
-    ]
-    _report_unused(config, studies, devices, console)
+    studies = [collect_cases(name, STUDIES[name], configs, devices) for name in config.studies]
+    _report_unused(configs, studies, devices, console)
     if config.dry_run:
-        plan = [
-            planned
-            for each in studies
-            for planned in runner.plan(each.name, each.study, each.cases, devices)
-        ]
-        rows = [(p.study, "-".join(p.case.parts), p.measured, p.seconds) for p in plan]
-        report.print_plan(console, rows)
-        return OK, {"cases": [_planned_json(planned) for planned in plan]}
+        return OK, {"cases": _plan(configs, studies, devices, console)}
     tensorboard.check(config.log_dir)
     return _measure(config, studies, devices, console)
 
 
 def _report_unused(
-    config: RunConfig, studies: Sequence[_StudyCases], devices: "Backend", console: "Console"
+    configs: Sequence[RunConfig],
+    studies: "Sequence[StudyCases]",
+    devices: "Backend",
+    console: "Console",
 ) -> None:
     """Says which of the given options make no difference to the chosen studies."""
     from experiments.harness.unused_options import unused_options
 
-    by_name = {each.name: (each.study, each.cases) for each in studies}
-    for name in unused_options(config, by_name, devices):
-        option = name.replace("_", "-")
-        console.print(f"note: --{option} has no effect on --study={','.join(by_name)}")
+    for name in unused_options(configs, studies, devices):
+        chosen = ",".join(each.name for each in studies)
+        console.print(f"note: {option_name(name)} has no effect on --study={chosen}")
 
 
-def _planned_json(planned: "PlannedCase") -> dict[str, Any]:
-    return {
-        "study": planned.study,
-        "case": "-".join(planned.case.parts),
-        "settings": planned.case.settings,
-        "measured": planned.measured,
-        "seconds": planned.seconds,
-    }
+def _plan(
+    configs: Sequence[RunConfig],
+    studies: "Sequence[StudyCases]",
+    devices: "Backend",
+    console: "Console",
+) -> list[dict[str, Any]]:
+    """Prints the plan; returns its cases as JSON."""
+    from experiments import report
+    from experiments.harness import runner
+    from experiments.records.formatting import distinct_labels
+
+    rows: list[tuple[str, str, bool, float | None]] = []
+    cases: list[dict[str, Any]] = []
+    for each in studies:
+        plan = runner.plan(each, devices)
+        names = distinct_labels([("-".join(p.case.parts), p.case.settings) for p in plan])
+        for case, planned in zip(names, plan, strict=True):
+            rows.append((each.name, case, planned.measured, planned.seconds))
+            entry = {"study": each.name, "case": case, "settings": planned.case.settings}
+            cases.append(entry | {"measured": planned.measured, "seconds": planned.seconds})
+    report.print_plan(console, rows, len(configs))
+    return cases
 
 
 def _measure(
-    config: RunConfig, studies: Sequence[_StudyCases], devices: "Backend", console: "Console"
+    config: RunConfig, studies: "Sequence[StudyCases]", devices: "Backend", console: "Console"
 ) -> tuple[int, dict[str, Any]]:
     from etils import epath
 
@@ -114,7 +114,7 @@ def _measure(
     measured, failed = [], False
     try:
         for each in studies:
-            cases = runner.run_study(each.name, each.study, each.cases, devices, console)
+            cases = runner.run_study(each, devices, console)
             failed |= any(record.status not in each.study.answers for record in cases)
             measured += cases
     except training.Interrupted as stop:

@@ -35,6 +35,7 @@ MARKED = {
         "experiments/measure/test_merit",
         "experiments/measure/test_roofline",
         "experiments/records/test_records",
+        "experiments/test_configurations",
         "experiments/test_json_output",
         "experiments/workloads/test_pipelines",
     ),

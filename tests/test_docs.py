@@ -3,6 +3,7 @@
 The word after a fence's language says how: ``sh`` must succeed; ``sh slow`` too, among the slow
 tests; ``sh gpu`` and ``sh tpu`` succeed, or exit with code 2 if there is no such device. Of
 ``sh show``, which needs a file or minutes that a test does not have, only the options are checked.
+A ``toml`` block is the file that its first line names, for commands that are shown.
 Installation and the README's first command are run by ``.ci/run``, to the letter.
 """
 
@@ -71,10 +72,10 @@ def run_cases() -> list:
 
 
 @pytest.mark.parametrize("command", shown_commands())
-def test_commands_that_are_only_shown_have_options_that_exist(command):
+def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path, monkeypatch):
     from experiments.cli import parse_options
     from experiments.compare import CompareConfig
-    from experiments.config import parse
+    from experiments.configurations import parse
     from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
@@ -91,6 +92,9 @@ def test_commands_that_are_only_shown_have_options_that_exist(command):
         "experiments.preflight": PreflightConfig,
         "experiments.summary": SummaryConfig,
     }
+    monkeypatch.chdir(tmp_path)
+    for _, _, text in blocks("toml"):
+        (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
     _, _, module, *arguments = shlex.split(command)
     if module == "experiments.run":
         parse(arguments)

@@ -30,7 +30,7 @@ class Analysis:
 
     Attributes:
       conclude: ``conclude(records)`` returns the sentences for one group of records.
-      group_by: settings that split the records into groups.
+      group_by: settings that split the records into groups; they name a group where they differ.
       across_machines: whether a group has the records of all machines, which are compared; else
         each machine and accelerator has groups of its own.
     """
@@ -51,13 +51,24 @@ _BATCH_SWEEP_SETTINGS = (
     "seed",
 )
 
+_TRAINING_SETTINGS = ("model", "dataset", "batch_size", "optimizer", "learning_rate", "seed")
+_STEP_SETTINGS = ("model", "precision", "image_size", "optimizer", "learning_rate", "seed")
+
 ANALYSES: dict[str, Analysis] = {
     "batch_sweep": Analysis(batch_limit.conclusion, group_by=_BATCH_SWEEP_SETTINGS),
-    "width_sweep": Analysis(crossover.conclusion, across_machines=True),
+    "width_sweep": Analysis(
+        crossover.conclusion,
+        group_by=("precision", "batch_size", "optimizer", "learning_rate", "seed", "images"),
+        across_machines=True,
+    ),
     "inference": Analysis(latency.conclusion),
-    "scaling": Analysis(efficiency.conclusion),
-    "precision": Analysis(precisions.conclusion),
-    "parity": Analysis(platform_parity.conclusion, across_machines=True),
+    "scaling": Analysis(efficiency.conclusion, group_by=_STEP_SETTINGS),
+    "precision": Analysis(precisions.conclusion, group_by=_TRAINING_SETTINGS),
+    "parity": Analysis(
+        platform_parity.conclusion,
+        group_by=(*_TRAINING_SETTINGS, "precision"),
+        across_machines=True,
+    ),
     "search": Analysis(ranking.conclusion, group_by=("dataset",)),
     "descent": Analysis(descent_methods.conclusion, group_by=("learning_rate", "epochs", "seed")),
     "isa": Analysis(
@@ -80,18 +91,27 @@ def conclusion(study: str, records: Sequence[Record]) -> list[str]:
 
     Returns:
       Sentences without a final period. Each starts with the accelerator's name if several
-      accelerators or machines have conclusions of their own.
+      accelerators or machines have conclusions of their own, and with the settings in which its
+      group differs from others.
     """
     analysis = ANALYSES.get(study)
     if analysis is None:
         return []
     newest = latest(record for record in records if record.study == study)
     is_named = not analysis.across_machines and len({_place(record) for record in newest}) > 1
-    return [
-        f"{_accelerator(group)}: {sentence}" if is_named else sentence
-        for group in _groups(newest, analysis)
-        for sentence in analysis.conclude(group)
-    ]
+    groups = _groups(newest, analysis)
+    differing = [name for name in analysis.group_by if len({_text(g, name) for g in groups}) > 1]
+    lines = []
+    for group in groups:
+        names = [f"{name.replace('_', ' ')} {_text(group, name)}" for name in differing]
+        place = ", ".join([_accelerator(group), *names] if is_named else names)
+        lines += [f"{place}: {line}" if place else line for line in analysis.conclude(group)]
+    return lines
+
+
+def _text(group: Sequence[Record], setting: str) -> str:
+    """A setting that the records of a group share."""
+    return str(group[0].settings.get(setting))
 
 
 def _groups(records: Sequence[Record], analysis: Analysis) -> list[list[Record]]:

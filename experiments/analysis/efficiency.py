@@ -60,9 +60,9 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 def _sentence(point: ScalingPoint) -> str:
     settings = point.record.settings
     return (
-        f"{settings['strategy']}, {settings['point']}: {point.speed_up:.2f} times the images per "
-        f"second of one device, efficiency {point.efficiency:.2f} "
-        f"({point.low:.2f} to {point.high:.2f})"
+        f"{settings['strategy']}, {settings['point']}, batch {settings['batch_size']:,}: "
+        f"{point.speed_up:.2f} times the images per second of one device, efficiency "
+        f"{point.efficiency:.2f} ({point.low:.2f} to {point.high:.2f})"
     )
 
 
@@ -73,8 +73,11 @@ def _is_timed(record: Record) -> bool:
 
 
 def _curve(record: Record) -> str:
-    """A key that all records of one scaling curve share."""
-    shared = {n: value for n, value in record.settings.items() if n not in _POINT_SETTINGS}
+    """A key that all records of one scaling curve share, the batch of one device included."""
+    settings = record.settings
+    shared = {name: value for name, value in settings.items() if name not in _POINT_SETTINGS}
+    is_weak = settings["scaling"] == "weak"
+    shared["batch_size"] = settings["batch_size"] // (settings["devices_used"] if is_weak else 1)
     place = [record.provenance.get(name) for name in ("accelerator", "machine")]
     return json.dumps([shared, place], sort_keys=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.records import Record
+from experiments.records.formatting import distinct_labels
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,14 @@ def conclusion(records: Sequence[Record]) -> list[str]:
     ranks = ranking(records)
     if not ranks:
         return []
-    best, *others = ranks
-    equals = [_name(rank.record) for rank in others if rank.as_good]
-    last_line = f"{_name(best.record)} is ahead of all others"
+    best, *names = distinct_labels([(_name(rank.record), rank.record.settings) for rank in ranks])
+    equals = [name for name, rank in zip(names, ranks[1:], strict=True) if rank.as_good]
+    last_line = f"{best} is ahead of all others"
     if equals:
-        names = ", ".join(equals)
         last_line = (
-            f"{_name(best.record)} is not better than {names} by more than twice the standard error"
+            f"{best} is not better than {', '.join(equals)} by more than twice the standard error"
         )
-    return [*map(_line, ranks), last_line]
+    return [*map(_line, ranks, [best, *names]), last_line]
 
 
 def _rank(record: Record, measured: Sequence[Record]) -> Rank:
@@ -90,11 +90,11 @@ def _standard_error(record: Record) -> float | None:
     return math.sqrt(accuracy * (1 - accuracy) / images) if images else None
 
 
-def _line(rank: Rank) -> str:
+def _line(rank: Rank, name: str) -> str:
     error = f" ± {rank.standard_error:.4f}" if rank.standard_error else ""
     seconds = rank.record.metrics.get("training_time", math.nan)
     return (
-        f"{rank.by_accuracy}. {_name(rank.record)}: {rank.accuracy:.4f}{error}, "
+        f"{rank.by_accuracy}. {name}: {rank.accuracy:.4f}{error}, "
         f"trained in {seconds:.3g} s (rank {rank.by_time} by time)"
     )
 

@@ -3,18 +3,13 @@
 import contextlib
 import dataclasses
 import hashlib
-import json
-import os
-import re
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import filelock
-import jax
 from etils import epath
 from rich.console import Console
 
@@ -24,6 +19,7 @@ from experiments.harness.figures_of_merit import compute, reprice
 from experiments.harness.isolation import measure_isolated
 from experiments.harness.progress import StudyProgress
 from experiments.harness.study import Case, CaseResult, Context, Study
+from experiments.harness.study_cases import StudyCases, case_name
 from experiments.records import Record, provenance
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -36,41 +32,39 @@ class PlannedCase:
     """A case, and what is known of it before it is measured.
 
     Attributes:
-      study: the name of the study.
       case: the case.
       measured: whether it has a record, so that it will not be measured again.
       seconds: how long it may take: the median of the study's records; None if there are none.
     """
 
-    study: str
     case: Case
     measured: bool
     seconds: float | None
 
 
-def run_study(
-    name: str, study: Study, cases: Sequence[Case], backend: Backend, console: Console
-) -> list[Record]:
+def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Record]:
     """Measures every case of a study that has no record yet, and prints the results.
 
     Raises:
       InputError: a case is impossible as configured.
       Interrupted: the user interrupted a case; its checkpoint was kept.
     """
-    pending, done = list(cases), []
-    measured: list[Record] = []
-    several = len(cases) > 1 or study.next_cases is not None
+    name, study = cases.name, cases.study
+    results: list[tuple[Record, bool]] = []
+    several = len(cases.names(backend)) > 1 or study.next_cases is not None
     with StudyProgress(console, name, shown=several) as bar:
-        while pending:
-            case = pending.pop(0)
-            bar.begin("-".join(case.parts), 1 + len(pending), measured)
-            record, is_old = run_case(name, study, case, backend, console)
-            done.append(case)
-            measured.append(record)
-            pending = pending or _next_cases(study, done, measured)
+
+        def measure(case: Case, remaining: int) -> Record:
+            bar.begin("-".join(case.parts), remaining, [record for record, _ in results])
+            results.append(run_case(name, study, case, backend, console))
+            return results[-1][0]
+
+        cases.visit(backend, measure)
+    measured = [record for record, _ in results]
     if several:
         report.print_table(console, name, study.columns, measured)
     else:
+        ((record, is_old),) = results
         if is_old:
             when = record.provenance.get("time")
             console.print(f"already measured on {when}; --force measures again", highlight=False)
@@ -80,24 +74,25 @@ def run_study(
     return measured
 
 
-def _next_cases(study: Study, cases: Sequence[Case], measured: Sequence[Record]) -> list[Case]:
-    return study.next_cases(cases, measured) if study.next_cases else []
-
-
-def plan(name: str, study: Study, cases: Sequence[Case], backend: Backend) -> list[PlannedCase]:
+def plan(cases: StudyCases, backend: Backend) -> list[PlannedCase]:
     """The cases of a study, those included that would follow if all went well."""
-    pending, planned, outcomes = list(cases), [], []
-    while pending:
-        case = pending.pop(0)
+    known: set[str] = set()
+
+    def predict(case: Case, remaining: int) -> Record:
         named = case_name(case, backend)
         results = epath.Path(case.config.results).expanduser()
-        record = records.find(results, name, named, study.answers)
-        planned.append((case, record is not None and not case.config.force))
-        outcomes.append(record or Record(name, named, "predicted"))
-        pending = pending or _next_cases(study, [case for case, _ in planned], outcomes)
-    known = [r.provenance["case_seconds"] for r in outcomes if "case_seconds" in r.provenance]
-    seconds = statistics.median(known) if known else None
-    return [PlannedCase(name, case, measured, seconds) for case, measured in planned]
+        record = records.find(results, cases.name, named, cases.study.answers)
+        known.update([named] if record is not None and not case.config.force else [])
+        return record or Record(cases.name, named, "predicted")
+
+    visited = cases.visit(backend, predict)
+    durations = [
+        record.provenance["case_seconds"]
+        for _, record in visited
+        if "case_seconds" in record.provenance
+    ]
+    seconds = statistics.median(durations) if durations else None
+    return [PlannedCase(case, record.case in known, seconds) for case, record in visited]
 
 
 def run_case(
@@ -123,6 +118,9 @@ def run_case(
     start = time.perf_counter()
     result = _measure(study, case, Context(backend, scratch, console))
     origin = provenance.describe(backend) | {"case_seconds": time.perf_counter() - start}
+    if case.config.config is not None:  # its name alone: a path may name a person
+        name_of_file = epath.Path(case.config.config).name
+        origin |= {"config": name_of_file, "config_digest": case.config.config_digest}
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields["provenance"] = origin | result.provenance
     record = Record(study=name, case=named, settings=case.settings, **fields)
@@ -172,23 +170,3 @@ def _locked(scratch: epath.Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def case_name(case: Case, backend: Backend) -> str:
-    """The name of a case: readable parts, and eight digits of a hash.
-
-    The hash covers everything that makes the case different from others: settings, data,
-    accelerator, number of devices and cores, version of JAX. The machine is not part of it: a
-    preempted run resumes on another one.
-    """
-    facts: dict[str, Any] = {
-        "settings": case.settings,
-        "data": case.data,
-        "accelerator": provenance.accelerator(backend),
-        "devices": len(backend.devices),
-        "cores": os.cpu_count(),
-        "jax": jax.__version__,
-    }
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    parts = (*case.parts, facts["accelerator"], digest)
-    return "-".join(re.sub(r"[^a-z0-9.]+", "_", part.lower()).strip("_") for part in parts)

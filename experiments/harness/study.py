@@ -94,6 +94,10 @@ def _always(case: Case, backend: Backend) -> bool:
     return True
 
 
+def _nothing(case: Case) -> None:
+    pass
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A question, and how it is answered.
@@ -114,6 +118,9 @@ class Study:
         with records whose status is ``predicted`` in place of missing ones.
       answers: the statuses that answer the question; such a case is not measured again and is not a
         failure.
+      check: ``check(case)`` opens the data and builds the network of a case without weights, as far
+        as it takes to reject what is impossible. Called before anything is measured if there are
+        several configurations; a single one is rejected by `measure`.
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
         and the like mean anything for this case on these devices.
     """
@@ -125,6 +132,7 @@ class Study:
     isolated: bool = False
     next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
+    check: Callable[[Case], None] = _nothing
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
 
     def __post_init__(self):

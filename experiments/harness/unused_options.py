@@ -1,55 +1,75 @@
 """Options that were given and change no case of any chosen study."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiments.config import RunConfig
-from experiments.harness.study import Case, Study
+from experiments.configurations import varied
+from experiments.harness.study import Case
+from experiments.harness.study_cases import StudyCases
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 
 def unused_options(
-    config: RunConfig,
-    studies: Mapping[str, tuple[Study, Sequence[Case]]],
-    backend: Backend,
+    configs: Sequence[RunConfig], studies: Iterable[StudyCases], backend: Backend
 ) -> list[str]:
     """Names of the given options that make no difference to any of the cases.
 
-    An option counts as used if a case has it in its settings, or if the cases would be others
-    without it. Only options that identify a case are looked at; the others do not depend on the
-    study.
+    An option counts as used if a case has its value in its settings, or if the cases would be
+    others without it. A list counts as used if the cases of its values differ. Only options that
+    identify a case are looked at; the others do not depend on the study.
 
     Args:
-      config: as parsed, no defaults filled in.
-      studies: the chosen studies by name, each with its cases for this configuration.
+      configs: as parsed, no defaults filled in.
+      studies: the chosen studies, each with the cases of these configurations.
       backend: the devices.
     """
     given = {
         field.name: field.default
-        for field in dataclasses.fields(config)
-        if "identity" in field.metadata and getattr(config, field.name) != field.default
+        for field in dataclasses.fields(RunConfig)
+        if "identity" in field.metadata
+        and any(getattr(config, field.name) != field.default for config in configs)
     }
+    lists = varied(configs)
     return [
         name
         for name, default in given.items()
         if not any(
-            _is_used(name, config.replace(**{name: default}), study, cases, backend)
-            for study, cases in studies.values()
+            _distinguishes(name, configs, each.series)
+            if name in lists
+            else _is_used(name, default, configs, each, backend)
+            for each in studies
         )
     ]
 
 
-def _is_used(
-    name: str, without: RunConfig, study: Study, cases: Sequence[Case], backend: Backend
+def _distinguishes(
+    name: str, configs: Sequence[RunConfig], series: Sequence[Sequence[Case]]
 ) -> bool:
-    if any(name in case.settings for case in cases):
-        return True
-    try:
-        return _identities(study.cases(without, backend)) != _identities(cases)
-    except InputError:  # the other options are impossible without this one
-        return True
+    """Whether configurations that differ in this option alone have different cases."""
+    by_others: dict[RunConfig, list[tuple[dict[str, Any], tuple[str, ...], str]]] = {}
+    for config, cases in zip(configs, series, strict=True):
+        others = config.replace(**{name: None})
+        if by_others.setdefault(others, _identities(cases)) != _identities(cases):
+            return True
+    return False
+
+
+def _is_used(
+    name: str, default: Any, configs: Sequence[RunConfig], study: StudyCases, backend: Backend
+) -> bool:
+    for config, cases in zip(configs, study.series, strict=True):
+        if any(case.settings.get(name) == getattr(config, name) for case in cases):
+            return True
+        try:
+            others = study.study.cases(config.replace(**{name: default}), backend)
+        except InputError:  # the other options are impossible without this one
+            return True
+        if _identities(others) != _identities(cases):
+            return True
+    return False
 
 
 def _identities(cases: Sequence[Case]) -> list[tuple[dict[str, Any], tuple[str, ...], str]]:

@@ -1,11 +1,13 @@
 """The command line: ``python -m experiments.preflight --target=tpu-v5e-1``."""
 
+import dataclasses
+import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from experiments.cli import FAILED, OK, parse_options, run_command
+from experiments.cli import FAILED, OK, parse_lists, run_command
 from experiments.config import RunConfig
 from jaxcnn.errors import InputError
 
@@ -16,12 +18,16 @@ if TYPE_CHECKING:
     from experiments.records import Record
 
 
+LISTS = ("batch_size", "image_size")  # the other lists are split when the cases are made
+
+
 @dataclass(frozen=True)
 class PreflightConfig:
     """Compiles train steps for accelerators that are not attached; reports memory and bounds.
 
     Nothing is run. Models, targets, strategies and precisions may be comma-separated lists, or
-    `all`; each combination is a case. The exit code is 0 only if every program compiles and fits.
+    `all`, batch and image sizes lists; each combination is a case. The exit code is 0 only if every
+    program compiles and fits.
     """
 
     target: str = "colab"
@@ -74,20 +80,33 @@ class PreflightConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compiles and prints the results; returns an exit code of `experiments.cli`."""
-    return run_command(
-        lambda console: _run(
-            parse_options(PreflightConfig, "experiments.preflight", arguments), console
-        )
-    )
+    return run_command(lambda console: _run(parse(arguments), console))
 
 
-def _run(config: PreflightConfig, console: "Console") -> int:
+def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
+    """Parses the command line: one configuration for each batch size and image size.
+
+    Raises:
+      InputError: an unknown option or a value that is not allowed.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    config, lists = parse_lists(PreflightConfig, "experiments.preflight", arguments, LISTS)
+    return [
+        dataclasses.replace(config, **dict(zip(lists, values, strict=True)))
+        for values in itertools.product(*lists.values())
+    ]
+
+
+def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
     from experiments.preflight import terminal
 
+    config = configs[0]
     if config.list_targets:
         terminal.print_targets(console)
         return OK
-    records = _compile_cases(_cases(config), console)
+    cases = [case for config in configs for case in make_cases(config)]
+    _check(cases)
+    records = _compile_cases(cases, console)
     if len(records) == 1:
         terminal.print_case(console, records[0])
     else:
@@ -96,7 +115,12 @@ def _run(config: PreflightConfig, console: "Console") -> int:
     return OK if all(record.status == "predicted" for record in records) else FAILED
 
 
-def _cases(config: PreflightConfig) -> list["Case"]:
+def make_cases(config: PreflightConfig) -> list["Case"]:
+    """The case of each target, model, strategy and precision.
+
+    Raises:
+      InputError: a combination is impossible.
+    """
     from experiments.preflight import targets
     from experiments.studies import preflight
     from jaxcnn import models, parallel, training
@@ -111,6 +135,16 @@ def _cases(config: PreflightConfig) -> list["Case"]:
         effort=config.effort,
         search_largest=not config.fixed_batch,
     )
+
+
+def _check(cases: Sequence["Case"]) -> None:
+    """Rejects an impossible one of several cases before any is compiled."""
+    from experiments.studies import preflight
+
+    names = ("model", "image_size")
+    distinct = {tuple(case.settings[name] for name in names): case for case in cases}
+    for case in distinct.values() if len(cases) > 1 else ():
+        preflight.check(case)
 
 
 def _check_prices(config: PreflightConfig) -> None:

@@ -1,5 +1,8 @@
 """Formats the numbers of a record, and what was measured on which device, for people to read."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from experiments.records import Record
 from experiments.records.metrics import METRICS
 
@@ -87,6 +90,47 @@ def case_label(record: Record) -> str:
     parts = [settings.get(name) for name in _LABEL_SETTINGS]
     batch = settings.get("batch_size")
     return ", ".join(str(part) for part in (*parts, f"batch {batch}" if batch else None) if part)
+
+
+def case_labels(records: Sequence[Record]) -> list[str]:
+    """The label of each record; labels that are equal get the settings that tell them apart."""
+    return distinct_labels([(case_label(record), record.settings) for record in records])
+
+
+def distinct_labels(labelled: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Adds to labels that occur several times the settings that differ between them.
+
+    Args:
+      labelled: labels, each with the settings of its case.
+
+    >>> distinct_labels([("mlp", {"seed": 0}), ("mlp", {"seed": 1}), ("lenet5", {"seed": 0})])
+    ['mlp, seed 0', 'mlp, seed 1', 'lenet5']
+    """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for label, settings in labelled:
+        groups.setdefault(label, []).append(dict(_leaves(settings)))
+    return [
+        ", ".join([label, *_differences(dict(_leaves(settings)), groups[label])])
+        for label, settings in labelled
+    ]
+
+
+def _differences(settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name and value of the settings that others do not have, or have with other values."""
+    return [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in settings.items()
+        if any(other.get(name) != value for other in others)
+    ]
+
+
+def _leaves(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings, and those of nested ones, by their own names."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from ((inner, each) for inner, each in _leaves(value) if inner not in settings)
+        else:
+            yield name, value
 
 
 def accelerator_label(record: Record) -> str:

@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 from experiments import analysis
 from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable
+from experiments.records.formatting import (
+    accelerator_label,
+    case_label,
+    case_labels,
+    readable,
+)
 from experiments.report.selection import is_published
 
 MAX_SENTENCES = 4  # on training runs, and on comparisons
@@ -34,20 +39,21 @@ def sentences(records: Sequence[Record]) -> list[str]:
         for study in ("width_sweep", "parity")
         for line in analysis.conclusion(study, own)
     ]
+    last = trained[-MAX_SENTENCES:]
     return [
-        *(_training_sentence(record) for record in trained[-MAX_SENTENCES:]),
+        *map(_training_sentence, last, case_labels(last)),
         *(_ranking_sentence(group) for group in ranked[-MAX_SENTENCES:]),
         *conclusions,
         *_count_sentence(own),
     ]
 
 
-def _training_sentence(record: Record) -> str:
+def _training_sentence(record: Record, label: str) -> str:
     accuracy = record.metrics.get("test_accuracy")
     seconds = record.metrics.get("training_time")
     quality = f" to {100 * accuracy:.2f} % test accuracy" if accuracy is not None else ""
     duration = f" in {readable('training_time', seconds)}" if seconds else ""
-    start = f"{accelerator_label(record)} trained {case_label(record)}{quality}{duration}"
+    start = f"{accelerator_label(record)} trained {label}{quality}{duration}"
     return "; ".join([start, *_speed(record), *_efficiency(record.metrics)]) + "."
 
 

@@ -8,10 +8,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable, remarks
+from experiments.records.formatting import (
+    accelerator_label,
+    case_label,
+    case_labels,
+    readable,
+    remarks,
+)
 from experiments.records.metrics import METRICS
 
 MIN_NAME_WIDTH = 34  # columns kept free for the case's name; longer names are folded
+MAX_REMARKS = 16  # below a table
 
 
 def print_record(console: Console, record: Record) -> None:
@@ -59,22 +66,23 @@ def print_table(
         box=rich.box.SIMPLE,
         padding=(0, 1, 0, 0),
     )
+    labels = case_labels(records)
     table.add_column("case", overflow="fold")
     for name in shown:
         table.add_column("\n".join(name.split("_")), justify="right", no_wrap=True)
     for index, record in enumerate(records):
-        table.add_row(_row_label(record), *(cells[name][index] for name in shown))
+        label = _row_label(labels[index], record.status)
+        table.add_row(label, *(cells[name][index] for name in shown))
     console.print(table)
-    for line in _lines_below(records, hidden):
+    for line in _lines_below(records, labels, hidden):
         _print_line(console, line)
 
 
-def _row_label(record: Record) -> str:
-    label = escape(case_label(record))
-    if record.status == "ok":
-        return label
-    style = "italic" if record.status == "predicted" else "bold red"
-    return f"{label} [{style}]{record.status}[/]"
+def _row_label(label: str, status: str) -> str:
+    if status == "ok":
+        return escape(label)
+    style = "italic" if status == "predicted" else "bold red"
+    return f"{escape(label)} [{style}]{status}[/]"
 
 
 def _columns_that_fit(
@@ -90,20 +98,34 @@ def _columns_that_fit(
     return shown, list(cells)[len(shown) :]
 
 
-def _lines_below(records: Sequence[Record], hidden: Sequence[str]) -> Iterator[str]:
+def _lines_below(
+    records: Sequence[Record], labels: Sequence[str], hidden: Sequence[str]
+) -> Iterator[str]:
     """Hidden columns, messages of failures, noise and remarks."""
     if hidden:
         names = ", ".join(name.replace("_", " ") for name in hidden)
         yield f"no room for {names}: see the report, or use a wider terminal"
-    for record in records:
+    for record, label in zip(records, labels, strict=True):
         if record.status not in ("ok", "predicted"):
-            yield f"{record.status}: {case_label(record)}: {record.message}"
+            yield f"{record.status}: {label}: {record.message}"
     verdicts = [record.provenance.get("noise", "steady") for record in records]
     noisy = [verdict for verdict in verdicts if verdict != "steady"]
     if noisy:
         yield f"note: noise in {len(noisy)} of {len(records)} cases, such as: {noisy[0]}"
-    unique_remarks = dict.fromkeys(remark for record in records for remark in remarks(record))
-    yield from (f"note: {remark}" for remark in unique_remarks)
+    yield from _remarks_below(records, labels)
+
+
+def _remarks_below(records: Sequence[Record], labels: Sequence[str]) -> Iterator[str]:
+    """Remarks on several records once, then those on one of them with its label."""
+    by_remark: dict[str, list[str]] = {}
+    for record, label in zip(records, labels, strict=True):
+        for remark in remarks(record):
+            by_remark.setdefault(remark, []).append(label)
+    shared = [f"note: {remark}" for remark, of in by_remark.items() if len(of) > 1]
+    single = [f"note: {of[0]}: {remark}" for remark, of in by_remark.items() if len(of) == 1]
+    yield from (shared + single)[:MAX_REMARKS]
+    if len(by_remark) > MAX_REMARKS:
+        yield f"{len(by_remark) - MAX_REMARKS} more notes are in the report"
 
 
 def print_predictions(
@@ -126,12 +148,15 @@ def print_predictions(
     console.print(table if rows else "  nothing")
 
 
-def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | None]]) -> None:
+def print_plan(
+    console: Console, rows: Sequence[tuple[str, str, bool, float | None]], configurations: int = 1
+) -> None:
     """Prints the cases of a run before it is started.
 
     Args:
       console: to print on.
       rows: study, case, whether it is measured already, and its expected seconds, None if unknown.
+      configurations: the number of combinations of the options that are lists.
     """
     table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("study", "case", "seconds"):
@@ -142,7 +167,8 @@ def print_plan(console: Console, rows: Sequence[tuple[str, str, bool, float | No
     console.print(table)
     pending = [seconds for _, _, measured, seconds in rows if not measured]
     line = f"{len(pending)} of {len(rows)} cases to measure: {_duration(pending)}"
-    console.print(line, highlight=False)
+    start = f"{configurations} configurations; " if configurations > 1 else ""
+    console.print(f"{start}{line}", highlight=False)
 
 
 def _duration(expected: Sequence[float | None]) -> str:

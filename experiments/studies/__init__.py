@@ -22,12 +22,15 @@ from experiments.studies import (
     train,
     width_sweep,
 )
+from experiments.workloads import training_metrics
 
 STUDIES: dict[str, Study] = {
     "train": Study(
         about="how fast and how well does this accelerator train this CNN?",
         cases=train.cases,
         measure=train.measure,
+        columns=training_metrics.COLUMNS,
+        check=train.check,
     ),
     "kernels": Study(
         about="how fast are the operations that a CNN is made of, and what bounds them?",
@@ -40,12 +43,14 @@ STUDIES: dict[str, Study] = {
         about="can the detector learn a handful of images by heart?",
         cases=detection.cases,
         measure=detection.measure,
+        columns=detection.COLUMNS,
     ),
     "batch_sweep": Study(
         about="how large a batch fits, how fast is it, and did the compiler's plan predict it?",
         cases=batch_sweep.cases,
         measure=batch_sweep.measure,
         columns=batch_sweep.COLUMNS,
+        check=strategies.check,
         isolated=True,
         next_cases=batch_sweep.next_cases,
         answers=batch_limit.ANSWERS,
@@ -61,41 +66,49 @@ STUDIES: dict[str, Study] = {
         cases=scaling.cases,
         measure=scaling.measure,
         columns=scaling.COLUMNS,
+        check=strategies.check,
     ),
     "strategies": Study(
         about="do all strategies give the same results, and what does each cost?",
         cases=strategies.cases,
         measure=strategies.measure,
         columns=strategies.COLUMNS,
+        check=strategies.check,
     ),
     "at_once": Study(
         about="how much sooner are many networks trained at once than one by one?",
         cases=at_once.cases,
         measure=at_once.measure,
         columns=at_once.COLUMNS,
+        check=train.check,
     ),
     "precision": Study(
         about="what do lower precisions gain, and what do they cost?",
         cases=precision.cases,
         measure=precision.measure,
         columns=precision.COLUMNS,
+        check=train.check,
     ),
     "parity": Study(
         about="does training give the same network on every platform?",
         cases=parity.cases,
         measure=parity.measure,
         columns=parity.COLUMNS,
+        check=train.check,
     ),
     "dispatch": Study(
         about="does our training loop cost more than a bare compiled step?",
         cases=train.cases,
         measure=dispatch.measure,
+        columns=dispatch.COLUMNS,
+        check=train.check,
     ),
     "inference": Study(
         about="how long does inference take, in how many bits, and at what accuracy?",
         cases=inference.cases,
         measure=inference.measure,
         columns=inference.COLUMNS,
+        check=inference.check,
     ),
     "search": Study(
         about="which classic model or small network classifies digits best, and how long does each "
@@ -103,6 +116,7 @@ STUDIES: dict[str, Study] = {
         cases=search.cases,
         measure=search.measure,
         columns=search.COLUMNS,
+        check=search.check,
     ),
     "descent": Study(
         about="which path do full-batch, mini-batch and single-sample descent take, and what does "
@@ -116,12 +130,14 @@ STUDIES: dict[str, Study] = {
         cases=isa.cases,
         measure=isa.measure,
         columns=isa.COLUMNS,
+        check=strategies.check,
     ),
     "first_cnn": Study(
         about="five epochs of a first CNN: how long on the CPU, how long on the accelerator?",
         cases=first_cnn.cases,
         measure=first_cnn.measure,
         columns=first_cnn.COLUMNS,
+        check=train.check,
         has_figures_of_merit=first_cnn.runs_here,
     ),
     "preflight": Study(
@@ -129,6 +145,7 @@ STUDIES: dict[str, Study] = {
         cases=preflight.cases,
         measure=preflight.measure,
         columns=preflight.COLUMNS,
+        check=preflight.check,
         answers=preflight.ANSWERS,
     ),
     "peers": Study(

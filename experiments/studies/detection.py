@@ -21,6 +21,16 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 CLASSES = tuple(detection.SHAPES)
+COLUMNS = (
+    "boxes_found",
+    "boxes_right",
+    "mean_overlap",
+    "training_loss",
+    "step_time",
+    "images_per_second",
+    "flops_per_second",
+    "training_time",
+)
 IMAGE_FILE = "boxes.png"
 STEPS_BETWEEN_LINES = 20
 GRID = 32  # pixels of the input for one grid cell

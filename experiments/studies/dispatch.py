@@ -17,6 +17,7 @@ from jaxcnn.data.streamed import TrainBatches
 from jaxcnn.training import TrainState
 
 ROUNDS = 15
+COLUMNS = ("step_time", "bare_step_time", "loop_over_bare")
 
 
 def measure(case: Case, context: Context) -> CaseResult:

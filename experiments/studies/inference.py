@@ -85,6 +85,12 @@ def _batch_sizes(config: RunConfig) -> tuple[int, ...]:
     return tuple(size for size in BATCH_SIZES[config.preset] if size * elements <= MAX_ELEMENTS)
 
 
+def check(case: Case) -> None:
+    """Rejects a training that is impossible, as `train.check` does."""
+    if not case.config.init_from:
+        train.check(case)
+
+
 def measure(case: Case, context: Context) -> CaseResult:
     """Latency and throughput of one batch size in one precision, on the first device."""
     config, precision = case.config, case.settings["precision"]

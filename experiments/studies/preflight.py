@@ -23,6 +23,7 @@ from experiments.preflight.targets import Target
 from experiments.preflight.worker import GPU_MEMORY_SHARE
 from experiments.records import load
 from experiments.records.published import PUBLISHED
+from experiments.workloads import synthetic_step
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
@@ -130,6 +131,11 @@ def _case(
     batch = f"b{spec.batch_size}"
     parts = (spec.model, target.name, spec.strategy, spec.precision, batch, effort)
     return Case(filled, settings, parts)
+
+
+def check(case: Case) -> None:
+    """Rejects images that are too small for the network, as `synthetic_step.check` does."""
+    synthetic_step.check(case.config.replace(image_size=case.settings["image_size"]))
 
 
 def measure(case: Case, context: Context) -> CaseResult:

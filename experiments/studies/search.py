@@ -111,6 +111,12 @@ def _classic_case(
     return Case(config, settings, (name, library, config.dataset), fingerprint)
 
 
+def check(case: Case) -> None:
+    """Rejects impossible networks, as `train.check` does; the classic models take any data."""
+    if "library" not in case.settings:
+        train.check(case)
+
+
 def measure(case: Case, context: Context) -> CaseResult:
     """Fits one model and evaluates it on the test images."""
     if "library" not in case.settings:

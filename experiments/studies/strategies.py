@@ -37,6 +37,15 @@ def _case(config: RunConfig, backend: Backend) -> Case:
     return Case(config, synthetic_step.settings(config, config.strategy), parts)
 
 
+def check(case: Case) -> None:
+    """Rejects images that are too small for the network.
+
+    Raises:
+      InputError: as `synthetic_step.check`.
+    """
+    synthetic_step.check(case.config)
+
+
 def measure(case: Case, context: Context) -> CaseResult:
     """Times one strategy and compares it with the reference strategy, unless it is that one."""
     is_reference = case.config.strategy == parallel.REFERENCE

@@ -15,7 +15,7 @@ from experiments.harness.tensorboard import log_scalars
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import pipelines, training_metrics
-from experiments.workloads.setup import TrainingSetup, build_setup
+from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
 from jaxcnn import data, models, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
@@ -82,6 +82,11 @@ def _check(config: RunConfig) -> None:
         raise InputError(
             "--freeze would keep random initial weights: name pretrained ones with --init-from"
         )
+
+
+def check(case: Case) -> None:
+    """Rejects what only data, network and weights show to be impossible, as `build_setup` would."""
+    check_setup(case.config)
 
 
 def measure(case: Case, context: Context) -> CaseResult:

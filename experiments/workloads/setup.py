@@ -94,6 +94,24 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
     )
 
 
+def check_setup(config: RunConfig) -> None:
+    """Checks what `build_setup` would reject, without reading images or drawing weights.
+
+    Args:
+      config: defaults filled in.
+
+    Raises:
+      InputError: as `build_setup`.
+    """
+    dataset, _ = _open_splits(config)
+    published_size = max(models.spec(config.model).input_shape[:2])
+    if config.init_from or config.image_size != published_size:
+        preprocessing = Preprocessing(
+            config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
+        )
+        nnx.eval_shape(lambda: _build_model(config, dataset, preprocessing))
+
+
 def _build_model(
     config: RunConfig, dataset: data.Dataset, preprocessing: Preprocessing
 ) -> nnx.Module:
@@ -135,6 +153,17 @@ def _stage_length(fit_config: FitConfig) -> dict[str, int]:
 
 
 def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
+    dataset, splits = _open_splits(config)
+    preprocessing = Preprocessing(
+        config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
+    )
+    if config.normalise == "standard":
+        mean, std = data.channel_statistics(splits.train, preprocessing.stored_shape)
+        preprocessing = dataclasses.replace(preprocessing, mean=mean, std=std)
+    return dataset, splits, preprocessing
+
+
+def _open_splits(config: RunConfig) -> tuple[data.Dataset, Splits]:
     channels = models.spec(config.model).input_shape[2]
     dataset = data.open_dataset(
         config.dataset,
@@ -153,10 +182,4 @@ def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
             f"batch size {config.batch_size} is larger than the training set of {len(train)} "
             "images: choose a smaller --batch-size"
         )
-    preprocessing = Preprocessing(
-        config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
-    )
-    if config.normalise == "standard":
-        mean, std = data.channel_statistics(train, preprocessing.stored_shape)
-        preprocessing = dataclasses.replace(preprocessing, mean=mean, std=std)
-    return dataset, Splits(train, validation, dataset.test), preprocessing
+    return dataset, Splits(train, validation, dataset.test)

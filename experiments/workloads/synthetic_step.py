@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
+from flax import nnx
 
 from experiments.config import RunConfig
 from experiments.measure.flops import compulsory_bytes, model_flops
@@ -67,6 +68,18 @@ def fill_defaults(config: RunConfig) -> RunConfig:
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
     require_known("precision", config.precision, training.PRECISIONS)
     return config
+
+
+def check(config: RunConfig) -> None:
+    """Checks that the network takes images of the requested size, without drawing weights.
+
+    Raises:
+      InputError: it does not.
+    """
+    height, width, channels = models.spec(config.model).input_shape
+    if config.image_size != max(height, width):
+        shape = (config.image_size, config.image_size, channels)
+        nnx.eval_shape(lambda: models.build(config.model, input_shape=shape))
 
 
 def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:

@@ -18,6 +18,19 @@ from experiments.workloads.pipelines import Pipeline
 from experiments.workloads.setup import TrainingSetup
 from jaxcnn.training.history import History
 
+COLUMNS = (
+    "test_accuracy",
+    "step_time",
+    "images_per_second",
+    "flops_per_second",
+    "mfu",
+    "mfu_measured_peak",
+    "memory_planned",
+    "training_time",
+    "time_to_target",
+    "parameters",
+)
+
 
 def abstract_batch(setup: TrainingSetup) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes of a training batch: ``image: u8[N, h, w, C]``, ``label: i32[N]``."""

@@ -31,8 +31,8 @@ def test_records_of_different_settings_are_not_mixed():
         batch("A", 16),
     ]
     assert analysis.conclusion("batch_sweep", records) == [
-        "largest batch that ran: 32; smallest that ran out of memory: 64",
-        "largest batch that ran: 16; the preset ended the sweep, not memory",
+        "model vgg16: largest batch that ran: 32; smallest that ran out of memory: 64",
+        "model lenet5: largest batch that ran: 16; the preset ended the sweep, not memory",
     ]
 
 

@@ -48,6 +48,22 @@ def test_weak_scaling_by_hand():
     assert result.efficiency == pytest.approx(0.8)
 
 
+def test_curves_of_two_batch_sizes_are_not_mixed():
+    """1.6 is 0.08 s over 0.05 s for 32 images; the batch of 64 on 2 devices is weak, from 32."""
+    records = [
+        BASE,
+        make_record("base", 1, 32, 0.08),
+        make_record("strong", 2, 64, 0.05),
+        make_record("strong", 2, 32, 0.05),
+        make_record("weak", 2, 64, 0.10),
+    ]
+    speed_ups = {
+        (point.scaling, point.record.settings["batch_size"]): point.speed_up
+        for point in efficiencies(records)
+    }
+    assert speed_ups == pytest.approx({("strong", 64): 2, ("strong", 32): 1.6, ("weak", 64): 1.6})
+
+
 def test_efficiencies_are_sorted_and_need_the_record_of_one_device():
     records = [
         BASE,
@@ -77,6 +93,6 @@ def test_records_that_cannot_be_compared_have_no_efficiency(other):
 def test_the_conclusion_is_in_words():
     (line,) = conclusion([BASE, make_record("strong", 4, 64, 0.04)])
     assert line == (
-        "data, strong: 2.50 times the images per second of one device, "
+        "data, strong, batch 64: 2.50 times the images per second of one device, "
         "efficiency 0.62 (0.50 to 0.75)"
     )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.config import parse
+from experiments.configurations import parse
+from experiments.harness.study_cases import collect_cases
 from experiments.harness.unused_options import unused_options
 from experiments.run import main
 from experiments.studies import STUDIES
@@ -17,14 +18,19 @@ from jaxcnn import backend
         (["--study=train,kernels", "--model=lenet_like"], []),  # one of the two uses it
         (["--study=strategies", "--batch-size=64", "--weight-decay=0.1"], ["weight_decay"]),
         (["--study=kernels", "--model=lenet5", "--results=other"], []),  # the default; no identity
+        (["--study=width_sweep", "--model=lenet_like"], ["model"]),  # it has models of its own
+        (["--study=train", "--model=lenet5,lenet_like", "--seed=1,2"], []),
+        (["--study=width_sweep", "--model=lenet5,lenet_like", "--batch-size=8,16"], ["model"]),
+        (["--study=precision", "--precision=float32,bfloat16"], ["precision"]),
+        (["--study=inference", "--batch-size=1,8", "--precision=float32,bfloat16"], ["precision"]),
+        (["--study=strategies", "--strategy=jit,pmap"], []),
+        (["--study=isa", "--strategy=jit,pmap", "--device=cpu"], ["strategy"]),
     ],
 )
 def test_options_that_change_no_case_of_any_chosen_study(arguments, unused):
-    config, devices = parse(arguments), backend.select("auto")
-    studies = {
-        name: (STUDIES[name], STUDIES[name].cases(config, devices)) for name in config.studies
-    }
-    assert unused_options(config, studies, devices) == unused
+    configs, devices = parse(arguments), backend.select("auto")
+    studies = [collect_cases(name, STUDIES[name], configs, devices) for name in configs[0].studies]
+    assert unused_options(configs, studies, devices) == unused
 
 
 def test_the_command_names_them(capsys, tmp_path):

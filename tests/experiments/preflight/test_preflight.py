@@ -7,7 +7,7 @@ import pytest
 from experiments import records
 from experiments.preflight import compiler as compilers
 from experiments.preflight import libraries, targets
-from experiments.preflight.__main__ import main
+from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest
 
@@ -202,6 +202,8 @@ def test_the_cpu_of_this_machine_is_a_target_too(tmp_path):
             ("--target=cpu", "--model=vgg11", "--image-size=8"),
             "model 'vgg11' cannot take images of 8×8",
         ),
+        (("--target=cpu", "--model=logistic,vgg11", "--image-size=64,8"), "images of 8×8"),
+        (("--target=cpu", "--batch-size=8,0"), "--batch-size=0: must be 1 or more"),
     ],
 )
 def test_bad_input_gets_one_line_and_leaves_no_record(tmp_path, capfd, options, message):
@@ -209,6 +211,17 @@ def test_bad_input_gets_one_line_and_leaves_no_record(tmp_path, capfd, options, 
     error = capfd.readouterr().err
     assert message in error and error.count("\n") == 1 and error.startswith("error: ")
     assert not list((tmp_path / "results").glob("*/*.json"))
+
+
+def test_batch_and_image_sizes_may_be_lists():
+    configs = parse(["--batch-size=8,16,8", "--model=logistic,mlp", "--image-size=28,32"])
+    sizes = [(config.batch_size, config.image_size) for config in configs]
+    assert sizes == [(8, 28), (8, 32), (16, 28), (16, 32)]
+    assert {config.model for config in configs} == {"logistic,mlp"}
+    cases = [case for config in configs for case in make_cases(config)]
+    points = {(case.settings["model"], case.settings["batch_size"]) for case in cases}
+    assert len(cases) == 2 * 2 * 2 * len(targets.COLAB)
+    assert points == {("logistic", 8), ("logistic", 16), ("mlp", 8), ("mlp", 16)}
 
 
 def test_targets_are_listed_with_their_compilers(capfd):

@@ -91,6 +91,36 @@ def test_a_study_is_one_table_with_each_remark_once_below():
     assert "note: noise in 1 of 3 cases, such as: wandering" in text
 
 
+def test_rows_with_equal_labels_name_the_settings_that_differ():
+    console = Console(record=True, width=140, file=io.StringIO())
+    rows = [
+        make_record(
+            settings={"model": model, "batch_size": 32, "seed": seed, "image_size": size},
+            metrics={"step_time": 0.001},
+            provenance=PROVENANCE | {"remarks": ["shared", f"seed {seed} was slow"]},
+        )
+        for model, seed, size in (("lenet5", 0, 32), ("lenet5", 1, 48), ("mlp", 0, 28))
+    ]
+    report.print_table(console, "train", ("step_time",), rows)
+    text = console.export_text()
+    assert re.search(r"lenet5, batch 32, seed 0, image size 32 +1 ms", text)
+    assert re.search(r"lenet5, batch 32, seed 1, image size 48 +1 ms", text)
+    assert re.search(r"^ *mlp, batch 32 +1 ms", text, re.MULTILINE)
+    assert text.count("note: shared") == 1 and text.count("note: seed 0 was slow") == 1
+    assert "note: lenet5, batch 32, seed 1, image size 48: seed 1 was slow" in text
+
+
+def test_remarks_below_a_table_are_not_endless():
+    console = Console(record=True, width=140, file=io.StringIO())
+    rows = [
+        kernel_record(str(number), {"call_time": 1.0}, provenance={"remarks": [f"r{number}"]})
+        for number in range(40)
+    ]
+    report.print_table(console, "kernels", ("call_time",), rows)
+    text = console.export_text()
+    assert text.count("note: ") == 16 and "24 more notes are in the report" in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_number_is_truncated_at_any_width(width):
     """The longest name and all columns of the study of kernels."""

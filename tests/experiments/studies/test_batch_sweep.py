@@ -10,6 +10,7 @@ from experiments.analysis.batch_limit import ANSWERS, limit
 from experiments.config import RunConfig
 from experiments.harness import runner
 from experiments.harness.study import Case, CaseResult, Context, Study
+from experiments.harness.study_cases import collect_cases
 from experiments.records import Record
 from experiments.studies import STUDIES, batch_sweep
 from experiments.studies.batch_sweep import PRESETS, Preset, next_batch
@@ -107,7 +108,7 @@ def test_a_limit_that_the_system_does_not_enforce_is_compared_with_the_plan(tmp_
 
 @pytest.fixture
 def sweep(tmp_path):
-    """A study in which 100 images fit, its first cases, and the batches measured so far."""
+    """The cases of a study in which 100 images fit, and the batches measured so far."""
     measured = []
 
     def measure(case: Case, context: Context) -> CaseResult:
@@ -125,13 +126,13 @@ def sweep(tmp_path):
         answers=ANSWERS,
     )
     config = RunConfig(preset="full", batch_size=16, results=str(tmp_path))
-    return study, batch_sweep.cases(config, CPU), measured
+    return collect_cases("batch_sweep", study, [config], CPU), measured
 
 
 def test_a_sweep_resumes_where_it_was_interrupted(sweep, tmp_path, capsys):
-    study, cases, measured = sweep
+    cases, measured = sweep
     console = Console(width=200)
-    records = runner.run_study("batch_sweep", study, cases, CPU, console)
+    records = runner.run_study(cases, CPU, console)
     assert measured == [16, 32, 64, 128, 96, 112]
     statuses = [record.status for record in records]
     assert statuses == ["ok", "ok", "ok", "out_of_memory", "ok", "out_of_memory"]
@@ -139,21 +140,21 @@ def test_a_sweep_resumes_where_it_was_interrupted(sweep, tmp_path, capsys):
     line = "largest batch that ran: 96; smallest that ran out of memory: 112"
     assert line in capsys.readouterr().out
     measured.clear()
-    runner.run_study("batch_sweep", study, cases, CPU, console)
+    runner.run_study(cases, CPU, console)
     assert measured == [], "running out of memory is an answer too"
     for path in (tmp_path / "batch_sweep").glob("*-b96-*.json"):
         path.unlink()
-    runner.run_study("batch_sweep", study, cases, CPU, console)
+    runner.run_study(cases, CPU, console)
     assert measured == [96]
 
 
 def test_a_plan_shows_what_is_measured_and_what_would_follow(sweep):
-    study, cases, _ = sweep
-    planned = runner.plan("batch_sweep", study, cases, CPU)
+    cases, _ = sweep
+    planned = runner.plan(cases, CPU)
     assert [row.case.config.batch_size for row in planned] == [16 * 2**i for i in range(18)]
     assert not any(row.measured for row in planned)
-    runner.run_study("batch_sweep", study, cases, CPU, Console(width=200))
-    planned = runner.plan("batch_sweep", study, cases, CPU)
+    runner.run_study(cases, CPU, Console(width=200))
+    planned = runner.plan(cases, CPU)
     assert [row.case.config.batch_size for row in planned] == [16, 32, 64, 128, 96, 112]
     assert all(row.measured for row in planned)
 

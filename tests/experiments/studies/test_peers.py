@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.config import RunConfig, parse
+from experiments.config import RunConfig
+from experiments.configurations import parse
 from experiments.peers import launch
 from experiments.peers.networks import NETWORKS
 from experiments.peers.process import PEERS, PeerFailed
@@ -30,7 +31,7 @@ def test_the_quick_preset_has_one_network_and_the_full_one_the_whole_list():
 
 
 def test_the_number_of_launches_makes_another_case():
-    (one,) = peers.cases(parse(["--launches=3"]), cpu_backend())
+    (one,) = peers.cases(*parse(["--launches=3"]), cpu_backend())
     assert one.settings["launches"] == 3
     with pytest.raises(InputError, match="--launches=0: must be 1 or more"):
         parse(["--launches=0"])
