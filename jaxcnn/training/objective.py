@@ -81,10 +81,13 @@ def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = (
     9.0
     """
     leaves = jax.tree.leaves_with_path(params)
-    kernels = [
-        leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)
-    ]
+    kernels = [leaf for path, leaf in leaves if is_decayed(path, leaf, layers)]
     return factor / 2 * sum((jnp.sum(kernel**2) for kernel in kernels), start=jnp.float32(0))
+
+
+def is_decayed(path: tuple[Any, ...], leaf: Array, layers: tuple[str, ...]) -> bool:
+    """Whether weight decay applies: to a kernel, in one of `layers`, or in any if that is empty."""
+    return leaf.ndim > 1 and (not layers or path[0].key in layers)
 
 
 def mask_of(batch: Batch) -> Array:
