@@ -10,7 +10,7 @@ from flax import nnx
 
 from jaxcnn import fast_layers
 from jaxcnn.errors import InputError
-from jaxcnn.training.network import Network, Objective, Preprocess, unit_scale
+from jaxcnn.training.network import Mix, Network, Objective, Preprocess, unit_scale
 from jaxcnn.training.objective import classification, weight_decay_penalty
 from jaxcnn.training.precision import precision as precision_named
 from jaxcnn.training.state import TrainState
@@ -29,6 +29,9 @@ def create(
     weight_decay_layers: tuple[str, ...] = (),
     ema_decay: float = 0.0,
     trainable: tuple[str, ...] = (),
+    label_smoothing: float = 0.0,
+    mix: Mix | None = None,
+    microbatches: int = 1,
     accelerate: bool = True,
 ) -> tuple[TrainState, TrainStep]:
     """Turns a module and an optimizer into a train state and the step that advances it.
@@ -44,13 +47,21 @@ def create(
       weight_decay_layers: names of the layers that the penalty covers; all if empty.
       ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
       trainable: names of the layers to train; all if empty.
+      label_smoothing: passed to the objective in training, see `objective.classification`;
+        evaluation does without.
+      mix: mixes the images of a batch in training, see `jaxcnn.data.mixing.Mixing`; None for no
+        mixing.
+      microbatches: each device computes its share of the batch in so many parts, one after the
+        other, and sums their gradients: the same update with less memory. Batch norm takes the
+        statistics of each part, from the rows that all devices together have in it.
       accelerate: compute Flax's own layers by fast ones, see `jaxcnn.accelerate`.
 
     Returns:
       The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
-      InputError: an unknown precision, or a setting of a layer that cannot be hashed.
+      InputError: an unknown precision, a value that is not allowed, or a setting of a layer that
+        cannot be hashed.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -60,6 +71,10 @@ def create(
     4
     """
     policy = precision_named(precision)
+    if not 0 <= label_smoothing < 1:
+        raise InputError(f"label smoothing {label_smoothing}: must be 0 or lie between 0 and 1")
+    if microbatches < 1:
+        raise InputError(f"{microbatches} microbatches: the number must be 1 or more")
     model = nnx.clone(model)
     if accelerate:
         model = fast_layers.accelerate(model)
@@ -84,8 +99,18 @@ def create(
         penalty = functools.partial(
             weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
         )
-    network = Network(graphdef, policy, preprocess, objective, trainable)
-    step = TrainStep(network, optimizer, penalty, ema_decay)
+    training_objective = None
+    if label_smoothing:
+        training_objective = functools.partial(objective, label_smoothing=label_smoothing)
+    step = TrainStep(
+        Network(graphdef, policy, preprocess, objective, trainable),
+        optimizer,
+        penalty,
+        ema_decay,
+        training_objective,
+        mix,
+        microbatches,
+    )
     # A copy: the step donates its state, and the caller's module must keep its weights.
     return jax.tree.map(jnp.copy, state), step
 
