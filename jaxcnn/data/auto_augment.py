@@ -118,16 +118,16 @@ def magnitudes(ranges: Ranges) -> np.ndarray:
         "translate_y": np.trunc(ranges.translation[0] * shares),
         "rotate": ranges.rotation * shares,
     }
-    signed |= dict.fromkeys(
-        ("brightness", "color", "contrast", "sharpness"), ranges.blend * shares
-    )
+    signed |= dict.fromkeys(("brightness", "color", "contrast", "sharpness"), ranges.blend * shares)
     unsigned = {
         "posterize": 8 - np.round(ranges.posterization * shares),
         "solarize": 255 * (1 - shares),
     }
     zeros = np.zeros(STRENGTHS)
     forward = [(signed | unsigned).get(name, zeros) for name in OPERATIONS]
-    backward = [-row if name in signed else row for name, row in zip(OPERATIONS, forward, strict=True)]
+    backward = [
+        -row if name in signed else row for name, row in zip(OPERATIONS, forward, strict=True)
+    ]
     return np.stack([forward, backward]).astype(np.float32)
 
 

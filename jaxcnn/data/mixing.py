@@ -1,4 +1,4 @@
-"""Mixup and CutMix: each training image is mixed with another one of its batch, and so is its label.
+"""Mixup and CutMix: training images, and their labels, are mixed in pairs of one batch.
 
 The other image is the next or the previous row: rows 0 and 1 are mixed with each other, rows 2 and
 3, and so on. As an epoch's order is random, so are the pairs; and as a device or a microbatch holds

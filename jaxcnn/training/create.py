@@ -1,12 +1,14 @@
 """From a module and an optimizer to a train state and the step that advances it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax import Array
 
 from jaxcnn import fast_layers
 from jaxcnn.errors import InputError
@@ -71,10 +73,6 @@ def create(
     4
     """
     policy = precision_named(precision)
-    if not 0 <= label_smoothing < 1:
-        raise InputError(f"label smoothing {label_smoothing}: must be 0 or lie between 0 and 1")
-    if microbatches < 1:
-        raise InputError(f"{microbatches} microbatches: the number must be 1 or more")
     model = nnx.clone(model)
     if accelerate:
         model = fast_layers.accelerate(model)
@@ -94,25 +92,33 @@ def create(
         loss_scale=jnp.float32(policy.initial_scale),
         finite_steps=jnp.zeros((), jnp.int32),
     )
-    penalty = None
-    if weight_decay:
-        penalty = functools.partial(
-            weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
-        )
-    training_objective = None
-    if label_smoothing:
-        training_objective = functools.partial(objective, label_smoothing=label_smoothing)
     step = TrainStep(
         Network(graphdef, policy, preprocess, objective, trainable),
         optimizer,
-        penalty,
-        ema_decay,
-        training_objective,
-        mix,
-        microbatches,
+        penalty=_penalty(weight_decay, weight_decay_layers),
+        ema_decay=ema_decay,
+        objective=_training_objective(objective, label_smoothing),
+        mix=mix,
+        microbatches=microbatches,
     )
     # A copy: the step donates its state, and the caller's module must keep its weights.
     return jax.tree.map(jnp.copy, state), step
+
+
+def _penalty(factor: float, layers: tuple[str, ...]) -> Callable[[Any], Array] | None:
+    """The penalty of `TrainStep`."""
+    if not factor:
+        return None
+    return functools.partial(weight_decay_penalty, factor=factor, layers=layers)
+
+
+def _training_objective(objective: Objective, label_smoothing: float) -> Objective | None:
+    """The objective of `TrainStep`."""
+    if not 0 <= label_smoothing < 1:
+        raise InputError(f"label smoothing {label_smoothing}: must be 0 or lie between 0 and 1")
+    return (
+        functools.partial(objective, label_smoothing=label_smoothing) if label_smoothing else None
+    )
 
 
 def _make_settings_hashable(model: nnx.Module) -> None:

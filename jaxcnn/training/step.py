@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
+from jaxcnn.errors import InputError
 from jaxcnn.training.microbatches import accumulate
 from jaxcnn.training.network import Mix, Network, Objective
 from jaxcnn.training.objective import Batch, Metrics, mask_of
@@ -95,6 +96,10 @@ class TrainStep:
     objective: Objective | None = None
     mix: Mix | None = None
     microbatches: int = 1
+
+    def __post_init__(self):
+        if self.microbatches < 1:
+            raise InputError(f"{self.microbatches} microbatches: the number must be 1 or more")
 
     @property
     def evaluation(self) -> EvalStep:

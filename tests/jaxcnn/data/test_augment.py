@@ -182,7 +182,10 @@ def test_parameters_of_augmentations():
     [
         ("randaugment:0:9", "'randaugment:0:9': there must be 1 to 10 operations"),
         ("randaugment:2:31", "of a strength from 0 to 30"),
-        ("randaugment:2", "unknown augmentation 'randaugment:2': .*randaugment:OPERATIONS:STRENGTH"),
+        (
+            "randaugment:2",
+            "unknown augmentation 'randaugment:2': .*randaugment:OPERATIONS:STRENGTH",
+        ),
         ("randaugment:2:-1", "unknown augmentation"),
         ("random_erasing:1.5", "'random_erasing:1.5': the probability must be from 0 to 1"),
         ("random_erasing:x", "unknown augmentation .*random_erasing:PROBABILITY"),
