@@ -17,6 +17,15 @@ SEVERAL = IDENTITY | {"several": True}
 JOINED = {"joined": True}  # names separated by commas that belong to one configuration
 
 
+def identity_unless(neutral: float) -> dict[str, Any]:
+    """Metadata of an option that names a case only where its value is not `neutral`.
+
+    It is for options that came later: cases without them keep their names, and their records match
+    those of earlier versions.
+    """
+    return IDENTITY | {"neutral": neutral}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeviceAndStudyOptions:
     """What to measure, and on which devices."""
@@ -56,7 +65,8 @@ class ModelAndDataOptions:
     """Pixels to mean 0 and variance 1 per channel of the training set; to 0 … 1; or to mean 0 and
     variance 1 per image."""
     augment: str | None = field(default=None, metadata=IDENTITY | JOINED)
-    """Random augmentations, comma-separated: shift, flip, crop, …, or none; see `--list`."""
+    """Random augmentations, comma-separated: shift, flip, crop, randaugment:2:9, …, or none; see
+    `--list`."""
     validation: float = field(default=0.1, metadata=IDENTITY)
     """Share of the training set that is held out to choose the best epoch."""
     pipeline: Literal["auto", "resident", "streamed"] = field(default="auto", metadata=IDENTITY)
@@ -83,16 +93,30 @@ class TrainingOptions:
     epochs: int | None = field(default=None, metadata=IDENTITY)
     """Passes over the training set, in each stage; default: the recipe's or the data set's."""
     optimizer: str | None = field(default=None, metadata=SEVERAL)
-    """sgd, momentum, nesterov, adam, rmsprop or rmsprop_1 (its epsilon is 1)."""
+    """sgd, momentum, nesterov, adam, rmsprop, rmsprop_1 (its epsilon is 1), adamw, lamb or muon."""
     learning_rate: float | None = field(default=None, metadata=SEVERAL)
-    """The initial learning rate."""
+    """The initial learning rate; the largest one if there is a warm-up."""
     schedule: str | None = field(default=None, metadata=IDENTITY)
     """Learning-rate schedule: constant, cosine, poly:POWER, step:EPOCHS:FACTOR or
     milestones:SHARE,SHARE:FACTOR."""
     weight_decay: float | None = field(default=None, metadata=IDENTITY)
-    """Factor of half the squared norm of the weights, added to the loss."""
+    """Factor of half the squared norm of the weights, added to the loss; with adamw, lamb and muon,
+    of the weights, subtracted from them."""
     moving_average: float | None = field(default=None, metadata=IDENTITY)
     """Decay of the averaged weights that are evaluated; 0 for none."""
+    warmup: float | None = field(default=None, metadata=identity_unless(0))
+    """Epochs at the start of each stage in which the learning rate grows linearly; 0 for none."""
+    clip_norm: float | None = field(default=None, metadata=identity_unless(0))
+    """The largest norm of all gradients together; larger ones are scaled down. 0 for no limit."""
+    label_smoothing: float | None = field(default=None, metadata=identity_unless(0))
+    """Share of a training label that is divided among all classes; 0 for none."""
+    mixup: float | None = field(default=None, metadata=identity_unless(0))
+    """Alpha of mixup, the weighted mean of two training images; 0 for none."""
+    cutmix: float | None = field(default=None, metadata=identity_unless(0))
+    """Alpha of CutMix, a rectangle from another training image; 0 for none. With --mixup each batch
+    gets one of the two."""
+    microbatches: int | None = field(default=None, metadata=identity_unless(1))
+    """Parts of a batch that a device computes one after the other, to save memory."""
     stages: tuple[float, ...] | None = field(default=None, metadata=IDENTITY)
     """Learning-rate factors, one per stage; each stage starts from the best weights so far."""
     patience: tuple[int, ...] | None = field(default=None, metadata=IDENTITY)
@@ -180,6 +204,7 @@ class RunConfig(
             "resize",
             "patience",
             "save_every",
+            "microbatches",
             "memory_limit",
             "launches",
         ):
@@ -187,9 +212,11 @@ class RunConfig(
         for name in ("learning_rate", "stages", "target_loss", "time_limit"):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         finite = "must be 0 or a positive number"
-        self._require("weight_decay", lambda value: 0 <= value < float("inf"), finite)
+        for name in ("weight_decay", "warmup", "clip_norm", "mixup", "cutmix"):
+            self._require(name, lambda value: 0 <= value < float("inf"), finite)
         average = "must be 0 or lie between 0 and 1"
-        self._require("moving_average", lambda value: 0 <= value < 1, average)
+        for name in ("moving_average", "label_smoothing"):
+            self._require(name, lambda value: 0 <= value < 1, average)
         self._require("workers", lambda value: value >= 0, "must be 0 or more")
         self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
         self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
@@ -224,8 +251,17 @@ class RunConfig(
         return self.replace(**missing)
 
     def case_settings(self) -> dict[str, str | int | float | bool | None]:
-        """The options that make this case different from another: those marked `IDENTITY`."""
-        fields = dataclasses.fields(self)
+        """The options that make this case different from another: those marked `IDENTITY`.
+
+        Options of `identity_unless` are left out where they are neutral or not given.
+        """
+        settings = {
+            each.name: (getattr(self, each.name), each.metadata)
+            for each in dataclasses.fields(self)
+            if "identity" in each.metadata
+        }
         return {
-            each.name: getattr(self, each.name) for each in fields if "identity" in each.metadata
+            name: value
+            for name, (value, metadata) in settings.items()
+            if "neutral" not in metadata or value not in (None, metadata["neutral"])
         }

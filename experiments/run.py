@@ -137,10 +137,11 @@ def _print_choices(console: "Console") -> None:
     from experiments.report import print_rows
     from experiments.studies import STUDIES
     from jaxcnn.data import DATASETS
-    from jaxcnn.data.augment import AUGMENTATIONS
+    from jaxcnn.data.augment import FORMS
     from jaxcnn.models import MODELS
     from jaxcnn.parallel import STRATEGIES
-    from jaxcnn.training import PRECISIONS
+    from jaxcnn.training import OPTIMIZERS, PRECISIONS
+    from jaxcnn.training.optimizer import SCHEDULES
 
     studies = [(name, study.about) for name, study in STUDIES.items()]
     models = [
@@ -153,8 +154,14 @@ def _print_choices(console: "Console") -> None:
     print_rows(console, "models", ("model", "input", "parameters", "source"), models)
     print_rows(console, "data sets", ("dataset", "what"), datasets)
     print_rows(console, "strategies", ("strategy", "what"), strategies)
-    names = f"precisions: {', '.join(PRECISIONS)}; augmentations: {', '.join(AUGMENTATIONS)}"
-    console.print(names)
+    names = {
+        "precisions": ", ".join(PRECISIONS),
+        "optimizers": ", ".join(OPTIMIZERS),
+        "schedules": SCHEDULES,
+        "augmentations": ", ".join(FORMS),
+    }
+    for kind, known in names.items():
+        console.print(f"{kind}: {known}", markup=False, highlight=False)
 
 
 if __name__ == "__main__":

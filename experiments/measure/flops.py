@@ -3,12 +3,21 @@
 Only matrix products and convolutions count, as in published figures. One multiply-add is two FLOPs.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 from jax.interpreters import partial_eval
+
+from jaxcnn.training import TrainStep
+
+# Keeps its state and returns the gradients.
+_NO_OPTIMIZER = optax.GradientTransformation(
+    lambda params: (), lambda grads, state, params=None: (grads, state)
+)
 
 
 def model_flops(function: Callable, *args: Any) -> int:
@@ -25,7 +34,8 @@ def model_flops(function: Callable, *args: Any) -> int:
     Loops count every iteration; `cond` its most expensive branch (the branches of
     `jax.lax.platform_dependent` are the same mathematics); `shard_map` and `pmap` one device's work
     times the devices, replicated work included; `pallas_call` its body times its grid. Anything
-    that is not a product counts nothing: elementwise arithmetic, a reduction, a factorization.
+    that is not a product counts nothing: elementwise arithmetic, a reduction, a factorization. Of a
+    `TrainStep` the optimizer does not count: Muon multiplies matrices, but not for the model.
 
     Args:
       function: traced, not run.
@@ -39,6 +49,8 @@ def model_flops(function: Callable, *args: Any) -> int:
     >>> model_flops(lambda a, b: a @ b, a, b)
     48
     """
+    if isinstance(function, TrainStep):
+        function = dataclasses.replace(function, optimizer=_NO_OPTIMIZER)
     jaxpr = _trace(function, args)
     used, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return _count(used)

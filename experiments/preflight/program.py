@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.workloads.preprocessing import Preprocessing
+from experiments.workloads.recipe_step import create_step
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.training.objective import classification
 
@@ -96,20 +97,14 @@ def _create(
 ) -> tuple[training.TrainState, training.TrainStep]:
     recipe = row.recipe
     augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
-    return training.create(
+    return create_step(
         models.build(spec.model, input_shape=preprocessing.network_shape),
-        training.optimizer(
-            recipe.optimizer,
-            recipe.learning_rate,
-            recipe.schedule,
-            steps=STEPS,
-            steps_per_epoch=STEPS // 10,
-        ),
+        recipe,
+        preprocessing.make_preprocess(augmentations),
+        steps=STEPS,
+        steps_per_epoch=STEPS // 10,
         precision=spec.precision,
-        preprocess=preprocessing.make_preprocess(augmentations),
-        weight_decay=recipe.weight_decay,
         weight_decay_layers=recipe.weight_decay_layers,
-        ema_decay=recipe.moving_average,
         objective=detection.region_objective if row.detects else classification,
     )
 

@@ -16,10 +16,12 @@ from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.measure.flops import model_flops
 from experiments.workloads.preprocessing import Preprocessing
+from experiments.workloads.recipe_step import build_optimizer, create_step
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
+WITHOUT = {"label_smoothing": 0.0, "mixup": 0.0, "cutmix": 0.0}  # they are for one label an image
 CLASSES = tuple(detection.SHAPES)
 COLUMNS = (
     "boxes_found",
@@ -45,6 +47,9 @@ DEFAULTS = {
     "schedule": "cosine",
     "weight_decay": 0.0,
     "moving_average": 0.0,
+    "warmup": 0.0,
+    "clip_norm": 0.0,
+    "microbatches": 1,
     "normalise": "unit",
 }
 
@@ -66,7 +71,10 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         raise InputError(
             f"--image-size={config.image_size}: the detector needs a multiple of {GRID}"
         )
-    config = config.replace(dataset=f"synthetic:{config.batch_size}", resize=config.image_size)
+    config = config.replace(
+        dataset=f"synthetic:{config.batch_size}", resize=config.image_size, **WITHOUT
+    )
+    build_optimizer(config, config.epochs, 1)  # raises
     return [training_case(config, backend)]
 
 
@@ -118,22 +126,15 @@ def _create(
         input_shape=preprocessing.network_shape,
         seed=config.seed,
     )
-    optimizer = training.optimizer(
-        config.optimizer,
-        config.learning_rate,
-        config.schedule,
+    state, step = create_step(
+        model,
+        config,
+        preprocessing.make_preprocess(),
         steps=config.epochs,
         steps_per_epoch=1,
-    )
-    state, step = training.create(
-        model,
-        optimizer,
-        seed=config.seed,
         precision=config.precision,
-        preprocess=preprocessing.make_preprocess(),
         objective=detection.region_objective,
-        weight_decay=config.weight_decay,
-        ema_decay=config.moving_average,
+        seed=config.seed,
     )
     return model, state, step
 

@@ -15,10 +15,12 @@ from experiments.harness.tensorboard import log_scalars
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import pipelines, training_metrics
+from experiments.workloads.recipe_step import build_optimizer, describe
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
-from jaxcnn import data, models, training
+from jaxcnn import data, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
+from jaxcnn.data.mixing import PAIR
 from jaxcnn.errors import InputError
 from jaxcnn.training.checkpoint import Restored
 from jaxcnn.training.history import History
@@ -30,6 +32,12 @@ RECIPE_OPTIONS = (
     "schedule",
     "weight_decay",
     "moving_average",
+    "warmup",
+    "clip_norm",
+    "label_smoothing",
+    "mixup",
+    "cutmix",
+    "microbatches",
     "stages",
     "patience",
     "normalise",
@@ -64,14 +72,15 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     defaults |= {name: getattr(recipe, name) for name in RECIPE_OPTIONS}
     config = config.with_defaults(defaults)
     _check(config)
-    return [training_case(config, backend)]
+    case = training_case(config, backend)
+    _check_parts(case.config, len(backend.devices))
+    return [case]
 
 
 def _check(config: RunConfig) -> None:
     """Raises `InputError` for options that cannot be used, before anything is measured."""
-    training.optimizer(
-        config.optimizer, config.learning_rate, config.schedule, steps=1, steps_per_epoch=1
-    )
+    steps_per_epoch = 1000  # any number
+    build_optimizer(config, config.epochs * steps_per_epoch, steps_per_epoch)
     make_preprocess(config.augmentations)
     if config.resize < config.image_size:
         raise InputError(
@@ -87,6 +96,21 @@ def _check(config: RunConfig) -> None:
 def check(case: Case) -> None:
     """Rejects what only data, network and weights show to be impossible, as `build_setup` would."""
     check_setup(case.config)
+
+
+def _check_parts(config: RunConfig, available: int) -> None:
+    """Raises `InputError` unless the batch can be divided as microbatches and mixing need it."""
+    devices = parallel.device_count(config.strategy, available)
+    together = PAIR if config.mixup or config.cutmix else 1
+    multiple = devices * config.microbatches * together
+    if config.batch_size % multiple:
+        nearest = max(1, round(config.batch_size / multiple)) * multiple
+        pairs = ", each of whole pairs of images to mix" if together > 1 else ""
+        raise InputError(
+            f"--batch-size={config.batch_size} cannot be divided among {devices} device(s) with "
+            f"--microbatches={config.microbatches}{pairs}: it must be a multiple of {multiple}, "
+            f"such as {nearest}"
+        )
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -190,28 +214,11 @@ def _announce(context: Context, setup: TrainingSetup, pipeline: str, first_step:
             f"{config.model}, {config.precision}, strategy {config.strategy}, "
             f"batch {config.batch_size}, {config.epochs} epochs"
         ),
-        "recipe": _recipe(config),
+        "recipe": describe(config),
         **({"resuming": f"after step {first_step}"} if first_step else {}),
     }
     for name, text in lines.items():
         context.console.print(f"{name:<9} {text}", highlight=False, markup=False)
-
-
-def _recipe(config: RunConfig) -> str:
-    """The options of the recipe, without those that have no effect."""
-    stages = ", ".join(f"{factor:g}" for factor in config.stages)
-    frozen = ", all but the last layer frozen" if config.freeze else ""
-    parts = {
-        f"{config.optimizer} {config.learning_rate:g} {config.schedule}": True,
-        f"stages {stages}": len(config.stages) > 1,
-        f"patience {', '.join(map(str, config.patience))}": config.patience,
-        f"weight decay {config.weight_decay:g}": config.weight_decay,
-        f"moving average {config.moving_average:g}": config.moving_average,
-        f"augment {config.augment}": config.augmentations,
-        f"pixels {config.normalise}": True,
-        f"from {config.init_from}{frozen}": config.init_from,
-    }
-    return ", ".join(text for text, shown in parts.items() if shown)
 
 
 def _summarize(

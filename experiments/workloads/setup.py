@@ -8,7 +8,8 @@ from flax import nnx
 
 from experiments.config import RunConfig
 from experiments.workloads.preprocessing import Preprocessing
-from jaxcnn import data, models, parallel, training, weights
+from experiments.workloads.recipe_step import create_step
+from jaxcnn import data, models, parallel, weights
 from jaxcnn.backend import Backend
 from jaxcnn.data.source import Split
 from jaxcnn.errors import InputError
@@ -90,7 +91,13 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
         state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
         step=step,
         fit_config=fit_config,
-        schedule=schedule(config.schedule, config.learning_rate, **_stage_length(fit_config)),
+        schedule=schedule(
+            config.schedule,
+            config.learning_rate,
+            steps=fit_config.epochs * fit_config.steps_per_epoch,
+            steps_per_epoch=fit_config.steps_per_epoch,
+            warmup=config.warmup,
+        ),
     )
 
 
@@ -130,26 +137,17 @@ def _build_model(
 def _create(
     config: RunConfig, model: nnx.Module, preprocessing: Preprocessing, fit_config: FitConfig
 ) -> tuple[TrainState, TrainStep]:
-    optimizer = training.optimizer(
-        config.optimizer, config.learning_rate, config.schedule, **_stage_length(fit_config)
-    )
-    return training.create(
+    return create_step(
         model,
-        optimizer,
-        seed=config.seed,
+        config,
+        preprocessing.make_preprocess(config.augmentations),
+        steps=fit_config.epochs * fit_config.steps_per_epoch,
+        steps_per_epoch=fit_config.steps_per_epoch,
         precision=config.precision,
-        preprocess=preprocessing.make_preprocess(config.augmentations),
-        weight_decay=config.weight_decay,
         weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
-        ema_decay=config.moving_average,
         trainable=models.heads(model) if config.freeze else (),
+        seed=config.seed,
     )
-
-
-def _stage_length(fit_config: FitConfig) -> dict[str, int]:
-    """What a learning-rate schedule needs to know of a stage."""
-    steps = fit_config.epochs * fit_config.steps_per_epoch
-    return {"steps": steps, "steps_per_epoch": fit_config.steps_per_epoch}
 
 
 def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:

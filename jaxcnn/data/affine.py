@@ -138,20 +138,26 @@ def crop_and_resize(image: Array, box: CropBox, size: Size) -> Array:
     return interpolate(image, *jnp.meshgrid(rows, columns, indexing="ij"))
 
 
-def random_crop_box(key: Array, size: Size) -> CropBox:
+def random_crop_box(
+    key: Array,
+    size: Size,
+    areas: tuple[float, float] = (MIN_AREA, 1.0),
+    max_ratio: float = MAX_ASPECT_RATIO,
+) -> CropBox:
     """A random `CropBox` inside an image of `size` (height, width).
 
-    Its area is uniform in 8 % … 100 % of the image's area, its aspect ratio log-uniform in
-    3:4 … 4:3. The ratio is drawn from the range in which the area fits into the image, so no
-    rejection is needed; the largest box in an image longer than 4:3 is smaller than the image.
+    Its area is uniform in `areas`, fractions of the image's area, and its aspect ratio log-uniform
+    in ``1 / max_ratio`` … `max_ratio`. The ratio is drawn from the range in which the area fits
+    into the image, so no rejection is needed; the largest box in an image longer than the greatest
+    ratio is smaller than the image.
     """
     area, ratio, top, left = jax.random.uniform(key, (4,))
     image_ratio = size[1] / size[0]
-    max_area = min(1.0, MAX_ASPECT_RATIO / image_ratio, MAX_ASPECT_RATIO * image_ratio)
-    min_area = min(MIN_AREA, max_area)
+    max_area = min(areas[1], max_ratio / image_ratio, max_ratio * image_ratio)
+    min_area = min(areas[0], max_area)
     area = min_area + (max_area - min_area) * area
-    low = jnp.log(jnp.maximum(1 / MAX_ASPECT_RATIO, area * image_ratio))
-    high = jnp.log(jnp.minimum(MAX_ASPECT_RATIO, image_ratio / area))
+    low = jnp.log(jnp.maximum(1 / max_ratio, area * image_ratio))
+    high = jnp.log(jnp.minimum(max_ratio, image_ratio / area))
     ratio = jnp.exp(low + (high - low) * ratio)
     height = jnp.sqrt(area * size[0] * size[1] / ratio)
     width = jnp.sqrt(area * size[0] * size[1] * ratio)

@@ -1,6 +1,7 @@
 """The preprocessing that runs inside the compiled step: scaling, cropping, random augmentation."""
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -9,8 +10,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.data.affine import Size, affine, resized_crop
+from jaxcnn.data.auto_augment import STRENGTHS, randaugment, trivialaugment
 from jaxcnn.data.color import brightness, contrast, hsv_jitter, lighting
+from jaxcnn.data.erasing import random_erasing
 from jaxcnn.errors import InputError, require_known
+
+MAX_OPERATIONS = 10  # of randaugment; each makes the program longer
 
 # Fraction of the side, each way: four pixels of 32, as in He et al. 2016, §4.2.
 MAX_SHIFT = 1 / 8
@@ -49,6 +54,9 @@ AUGMENTATIONS: dict[str, Callable[..., Array]] = {
     "contrast": contrast,
     "colour": hsv_jitter,
     "lighting": lighting,
+    "randaugment": randaugment,
+    "trivialaugment": trivialaugment,
+    "random_erasing": random_erasing,
 }
 """Augmentations by name, ``(image: f32[H, W, C], key) -> f32[H, W, C]``.
 
@@ -56,6 +64,40 @@ Those in `CROPS` also take the output size, ``(image, key, size) -> f32[height, 
 """
 
 CROPS = ("crop", "resized_crop")
+FORMS = (*AUGMENTATIONS, "randaugment:OPERATIONS:STRENGTH", "random_erasing:PROBABILITY")
+"""All that `augmentation` understands."""
+
+
+def augmentation(name: str) -> Callable[..., Array]:
+    """The augmentation of this name, see `AUGMENTATIONS`.
+
+    Args:
+      name: a key of `AUGMENTATIONS`, or one with its parameters:
+        ``randaugment:OPERATIONS:STRENGTH``, by default ``randaugment:2:9``, or
+        ``random_erasing:PROBABILITY``, by default ``random_erasing:0.5``.
+
+    Raises:
+      InputError: an unknown name, or a parameter that is not allowed.
+
+    >>> image = jnp.ones((8, 8, 3))
+    >>> augmentation("random_erasing:0")(image, jax.random.key(0)).min().item()
+    1.0
+    """
+    if match := re.fullmatch(r"randaugment:(\d+):(\d+)", name):
+        operations, strength = int(match[1]), int(match[2])
+        if not 1 <= operations <= MAX_OPERATIONS or strength >= STRENGTHS:
+            raise InputError(
+                f"augmentation {name!r}: there must be 1 to {MAX_OPERATIONS} operations of a "
+                f"strength from 0 to {STRENGTHS - 1}, as in randaugment:2:9"
+            )
+        return partial(randaugment, operations=operations, strength=strength)
+    if match := re.fullmatch(r"random_erasing:(\d+(?:\.\d+)?)", name):
+        if float(match[1]) > 1:
+            raise InputError(f"augmentation {name!r}: the probability must be from 0 to 1")
+        return partial(random_erasing, probability=float(match[1]))
+    if name not in AUGMENTATIONS:
+        require_known("augmentation", name, FORMS)
+    return AUGMENTATIONS[name]
 
 
 def center_crop(images: Array, size: Size) -> Array:
@@ -99,7 +141,7 @@ def make_preprocess(
     among the augmentations; without one, and in evaluation, by a center crop before anything else.
 
     Args:
-      names: keys of `AUGMENTATIONS`.
+      names: see `augmentation`.
       mean: mean of images in 0 … 1, one for each channel or one for all channels; see
         `source.channel_statistics`.
       std: standard deviation, likewise.
@@ -120,7 +162,7 @@ def make_preprocess(
     [1.0, 1.0, 1.0, 1.0]
     """
     for name in names:
-        require_known("augmentation", name, AUGMENTATIONS)
+        augmentation(name)
     if size is not None and min(size) < 1:
         raise InputError(f"image size {size[0]}×{size[1]}: both sides must be 1 or more")
 
@@ -141,11 +183,11 @@ def make_preprocess(
 def _augment(images: Array, keys: Array, names: tuple[str, ...], size: Size) -> Array:
     """Applies augmentations in order; each one's keys depend on its position in `names` alone."""
     for position, name in enumerate(names):
-        augmentation = AUGMENTATIONS[name]
+        augment = augmentation(name)
         if name in CROPS:
-            augmentation = partial(augmentation, size=size)
+            augment = partial(augment, size=size)
         augmentation_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, position)
-        images = jax.vmap(augmentation)(images, augmentation_keys)
+        images = jax.vmap(augment)(images, augmentation_keys)
     return images
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array, lax
+from jax import Array
 
 from jaxcnn import fast_layers, ops
 from jaxcnn.fast_layers import BatchNorm
@@ -197,7 +197,8 @@ class Dropout(nnx.Module):
     Attributes:
       rate: the probability that a feature is set to zero.
       deterministic: True in evaluation; set by `nnx.Module.eval`.
-      axis_name: the mapped axis over which the batch is divided; set by the train step.
+      batch_rows: ``i32[N]``, the position of each row of the input in the global batch; set by the
+        train step. None for 0, 1, 2, …
 
     References:
       Srivastava et al. 2014, *Dropout*, §4, with scaling during training.
@@ -208,15 +209,15 @@ class Dropout(nnx.Module):
             raise ValueError(f"dropout rate must be in [0, 1), got {rate}")
         self.rate = rate
         self.deterministic = False
-        self.axis_name = None
+        self.batch_rows: Array | None = None
         self.rngs = rngs["dropout"].fork()
 
     def __call__(self, x: Array) -> Array:
         """Sets features of ``x: [N, …]`` to zero and scales the others by ``1 / (1 - rate)``."""
         if self.deterministic or self.rate == 0:
             return x
-        first = lax.axis_index(self.axis_name) * len(x) if self.axis_name else 0
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.rngs(), first + jnp.arange(len(x)))
+        rows = jnp.arange(len(x)) if self.batch_rows is None else self.batch_rows
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.rngs(), rows)
         keep = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - self.rate, x.shape[1:]))(keys)
         return jnp.where(keep, x / (1 - self.rate), 0)
 

@@ -12,9 +12,15 @@ class Recipe:
       optimizer: a key of `jaxcnn.training.OPTIMIZERS`.
       learning_rate: the initial learning rate.
       schedule: the learning-rate schedule, see `jaxcnn.training.optimizer.schedule`.
-      weight_decay: factor of half the squared norm of the weights, a term of the loss.
+      warmup: epochs in which the learning rate grows, before the schedule.
+      clip_norm: the largest norm of the gradients; 0 for no clipping.
+      weight_decay: factor of half the squared norm of the weights, a term of the loss; of the
+        weights themselves where the optimizer is one of `jaxcnn.training.DECOUPLED`.
       weight_decay_layers: names of the layers whose kernels decay; all kernels if empty.
       moving_average: decay of the averaged weights that evaluation uses; 0 for none.
+      label_smoothing: see `jaxcnn.training.objective.classification`.
+      mixup, cutmix: see `jaxcnn.data.mixing.Mixing`; 0 for none.
+      microbatches: see `jaxcnn.training.create`.
       stages: a factor of the learning rate per stage; each stage starts from the best weights so
         far.
       patience: epochs without improvement after which a stage ends, an entry per stage; empty for
@@ -33,9 +39,15 @@ class Recipe:
     optimizer: str = "adam"
     learning_rate: float = 2e-3
     schedule: str = "cosine"
+    warmup: float = 0.0
+    clip_norm: float = 0.0
     weight_decay: float = 0.0
     weight_decay_layers: tuple[str, ...] = ()
     moving_average: float = 0.0
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    microbatches: int = 1
     stages: tuple[float, ...] = (1.0,)
     patience: tuple[int, ...] = ()
     augment: str | None = None

@@ -6,12 +6,13 @@ from jaxcnn.training.history import History
 from jaxcnn.training.loop import FitConfig, Interrupted, NonFiniteLossError, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import class_logits, means
-from jaxcnn.training.optimizer import OPTIMIZERS, optimizer
+from jaxcnn.training.optimizer import DECOUPLED, OPTIMIZERS, optimizer
 from jaxcnn.training.precision import PRECISIONS
 from jaxcnn.training.state import TrainState
 from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep
 
 __all__ = [
+    "DECOUPLED",
     "OPTIMIZERS",
     "PRECISIONS",
     "BatchSharding",

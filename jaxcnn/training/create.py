@@ -1,16 +1,18 @@
 """From a module and an optimizer to a train state and the step that advances it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax import Array
 
 from jaxcnn import fast_layers
 from jaxcnn.errors import InputError
-from jaxcnn.training.network import Network, Objective, Preprocess, unit_scale
+from jaxcnn.training.network import Mix, Network, Objective, Preprocess, unit_scale
 from jaxcnn.training.objective import classification, weight_decay_penalty
 from jaxcnn.training.precision import precision as precision_named
 from jaxcnn.training.state import TrainState
@@ -29,6 +31,9 @@ def create(
     weight_decay_layers: tuple[str, ...] = (),
     ema_decay: float = 0.0,
     trainable: tuple[str, ...] = (),
+    label_smoothing: float = 0.0,
+    mix: Mix | None = None,
+    microbatches: int = 1,
     accelerate: bool = True,
 ) -> tuple[TrainState, TrainStep]:
     """Turns a module and an optimizer into a train state and the step that advances it.
@@ -44,13 +49,21 @@ def create(
       weight_decay_layers: names of the layers that the penalty covers; all if empty.
       ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
       trainable: names of the layers to train; all if empty.
+      label_smoothing: passed to the objective in training, see `objective.classification`;
+        evaluation does without.
+      mix: mixes the images of a batch in training, see `jaxcnn.data.mixing.Mixing`; None for no
+        mixing.
+      microbatches: each device computes its share of the batch in so many parts, one after the
+        other, and sums their gradients: the same update with less memory. Batch norm takes the
+        statistics of each part, from the rows that all devices together have in it.
       accelerate: compute Flax's own layers by fast ones, see `jaxcnn.accelerate`.
 
     Returns:
       The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
-      InputError: an unknown precision, or a setting of a layer that cannot be hashed.
+      InputError: an unknown precision, a value that is not allowed, or a setting of a layer that
+        cannot be hashed.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -79,15 +92,33 @@ def create(
         loss_scale=jnp.float32(policy.initial_scale),
         finite_steps=jnp.zeros((), jnp.int32),
     )
-    penalty = None
-    if weight_decay:
-        penalty = functools.partial(
-            weight_decay_penalty, factor=weight_decay, layers=weight_decay_layers
-        )
-    network = Network(graphdef, policy, preprocess, objective, trainable)
-    step = TrainStep(network, optimizer, penalty, ema_decay)
+    step = TrainStep(
+        Network(graphdef, policy, preprocess, objective, trainable),
+        optimizer,
+        penalty=_penalty(weight_decay, weight_decay_layers),
+        ema_decay=ema_decay,
+        objective=_training_objective(objective, label_smoothing),
+        mix=mix,
+        microbatches=microbatches,
+    )
     # A copy: the step donates its state, and the caller's module must keep its weights.
     return jax.tree.map(jnp.copy, state), step
+
+
+def _penalty(factor: float, layers: tuple[str, ...]) -> Callable[[Any], Array] | None:
+    """The penalty of `TrainStep`."""
+    if not factor:
+        return None
+    return functools.partial(weight_decay_penalty, factor=factor, layers=layers)
+
+
+def _training_objective(objective: Objective, label_smoothing: float) -> Objective | None:
+    """The objective of `TrainStep`."""
+    if not 0 <= label_smoothing < 1:
+        raise InputError(f"label smoothing {label_smoothing}: must be 0 or lie between 0 and 1")
+    return (
+        functools.partial(objective, label_smoothing=label_smoothing) if label_smoothing else None
+    )
 
 
 def _make_settings_hashable(model: nnx.Module) -> None:

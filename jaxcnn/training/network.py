@@ -13,7 +13,8 @@ from jaxcnn.training.precision import Precision, cast
 from jaxcnn.training.state import PyTree
 
 Preprocess = Callable[[Array, Array | None], Array]
-Objective = Callable[[Any, Batch], Metrics]
+Mix = Callable[[Array, Batch, Array], tuple[Array, Batch]]
+Objective = Callable[..., Metrics]
 
 
 def unit_scale(images: Array, keys: Array | None) -> Array:
@@ -50,6 +51,7 @@ class Network:
         *,
         train: bool,
         axis_name: str | None,
+        batch_rows: Array | None = None,
     ) -> tuple[Any, PyTree]:
         """Runs the network.
 
@@ -58,6 +60,8 @@ class Network:
           images: preprocessed, ``f32[N, H, W, C]``.
           train: training mode (batch statistics, dropout) or evaluation mode.
           axis_name: the mapped axis over which batch norm takes its statistics.
+          batch_rows: ``i32[N]``, the positions of the images in the global batch, by which layers
+            draw random numbers; None for 0, 1, 2, …
 
         Returns:
           The outputs in float32, and the next `model_state`.
@@ -71,5 +75,7 @@ class Network:
             for part in [getattr(model, name) for name in self.trainable] or [model]:
                 part.train()
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
+        model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
         outputs = cast(model(images.astype(dtype)), jnp.float32)
+        model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))

@@ -17,7 +17,9 @@ Metrics = dict[str, Array]
 AUXILIARY_WEIGHT = 0.3  # Szegedy et al. 2015, §5
 
 
-def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
+def classification(
+    outputs: Array | tuple[Array, ...], batch: Batch, label_smoothing: float = 0.0
+) -> Metrics:
     """Sums cross-entropy in nats, correct predictions and examples over the rows not masked.
 
     Args:
@@ -26,13 +28,18 @@ def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
         network's prediction; the others are auxiliary heads, whose losses are added with a weight
         of 0.3.
       batch: ``label`` ``i32[N]``; in a batch with padding rows also ``mask`` ``f32[N]``, which is 0
-        for those.
+        for those. Mixed images (`jaxcnn.data.mixing`) have a second label, ``other_label``
+        ``i32[N]``, with the weight ``other_share`` ``f32[N]``.
+      label_smoothing: the share of the label that is divided evenly among all classes, 0 to 1.
 
     Returns:
-      ``loss``, ``correct`` and ``count``, each ``f32[]``.
+      ``loss``, ``correct`` and ``count``, each ``f32[]``. The prediction for a mixed image is as
+      correct as the predicted label's weight.
 
     References:
-      Szegedy et al. 2015, *Going Deeper with Convolutions*, §5, for the auxiliary heads.
+      Szegedy et al. 2015, *Going Deeper with Convolutions*, §5, for the auxiliary heads; Szegedy et
+      al. 2016, *Rethinking the Inception Architecture*, §7, for label smoothing; Zhang et al. 2018,
+      *mixup*, for mixed labels.
 
     >>> batch = {"image": jnp.zeros((3, 1, 1, 1)), "label": jnp.array([0, 1, 1])}
     >>> logits = jnp.array([[5.0, -5.0], [-5.0, 5.0], [5.0, -5.0]])
@@ -40,18 +47,36 @@ def classification(outputs: Array | tuple[Array, ...], batch: Batch) -> Metrics:
     2
     """
     first, *auxiliary = outputs if isinstance(outputs, tuple) else (outputs,)
-    logits, labels, mask = class_logits(first), batch["label"], mask_of(batch)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    logits, mask = class_logits(first), mask_of(batch)
+    losses = _cross_entropy(logits, batch, label_smoothing)
     for head in auxiliary:
-        losses += AUXILIARY_WEIGHT * optax.softmax_cross_entropy_with_integer_labels(
-            class_logits(head), labels
-        )
-    correct = jnp.argmax(logits, axis=-1) == labels
+        losses += AUXILIARY_WEIGHT * _cross_entropy(class_logits(head), batch, label_smoothing)
     return {
         "loss": jnp.sum(losses * mask),
-        "correct": jnp.sum(correct.astype(mask.dtype) * mask),
+        "correct": jnp.sum(_correctness(jnp.argmax(logits, axis=-1), batch) * mask),
         "count": jnp.sum(mask),
     }
+
+
+def _cross_entropy(logits: Array, batch: Batch, label_smoothing: float) -> Array:
+    """The cross-entropy of each row with its label, mixed and smoothed, ``f32[N]``."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
+    if "other_label" in batch:
+        other = optax.softmax_cross_entropy_with_integer_labels(logits, batch["other_label"])
+        losses = (1 - batch["other_share"]) * losses + batch["other_share"] * other
+    if label_smoothing:
+        uniform = -jnp.mean(jax.nn.log_softmax(logits), axis=-1)
+        losses = (1 - label_smoothing) * losses + label_smoothing * uniform
+    return losses
+
+
+def _correctness(predictions: Array, batch: Batch) -> Array:
+    """1 for a correct prediction and 0 for a wrong one, ``f32[N]``; between for a mixed image."""
+    correct = (predictions == batch["label"]).astype(jnp.float32)
+    if "other_label" not in batch:
+        return correct
+    other = (predictions == batch["other_label"]).astype(jnp.float32)
+    return (1 - batch["other_share"]) * correct + batch["other_share"] * other
 
 
 def class_logits(logits: Array) -> Array:
@@ -81,10 +106,13 @@ def weight_decay_penalty(params: Any, factor: float, layers: tuple[str, ...] = (
     9.0
     """
     leaves = jax.tree.leaves_with_path(params)
-    kernels = [
-        leaf for path, leaf in leaves if leaf.ndim > 1 and (not layers or path[0].key in layers)
-    ]
+    kernels = [leaf for path, leaf in leaves if is_decayed(path, leaf, layers)]
     return factor / 2 * sum((jnp.sum(kernel**2) for kernel in kernels), start=jnp.float32(0))
+
+
+def is_decayed(path: tuple[Any, ...], leaf: Array, layers: tuple[str, ...]) -> bool:
+    """Whether weight decay applies: to a kernel, in one of `layers`, or in any if that is empty."""
+    return leaf.ndim > 1 and (not layers or path[0].key in layers)
 
 
 def mask_of(batch: Batch) -> Array:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import optax
 
 from jaxcnn.errors import InputError, require_known
+from jaxcnn.training.decoupled import adamw, lamb, muon
 
-OPTIMIZERS: dict[str, Callable[[optax.ScalarOrSchedule], optax.GradientTransformation]] = {
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": optax.sgd,
     "momentum": lambda rate: optax.sgd(rate, momentum=0.9),
     "nesterov": lambda rate: optax.sgd(rate, momentum=0.9, nesterov=True),
@@ -17,39 +18,78 @@ OPTIMIZERS: dict[str, Callable[[optax.ScalarOrSchedule], optax.GradientTransform
     "rmsprop": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1e-7),
     # Szegedy et al. 2017, §4
     "rmsprop_1": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1.0, initial_scale=1.0),
+    "adamw": adamw,
+    "lamb": lamb,
+    "muon": muon,
 }
+"""Optimizers by name, ``(learning_rate) -> optax.GradientTransformation``.
+
+Those in `DECOUPLED` also take a weight decay, ``(learning_rate, weight_decay, layers)``.
+"""
+
+DECOUPLED = ("adamw", "lamb", "muon")
 
 SCHEDULES = "constant, cosine, poly:POWER, step:EPOCHS:FACTOR, milestones:SHARE,…:FACTOR"
 _NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"
 
 
 def optimizer(
-    name: str, learning_rate: float, schedule_name: str, *, steps: int, steps_per_epoch: int
+    name: str,
+    learning_rate: float,
+    schedule_name: str,
+    *,
+    steps: int,
+    steps_per_epoch: int,
+    warmup: float = 0.0,
+    clip_norm: float = 0.0,
+    weight_decay: float = 0.0,
+    weight_decay_layers: tuple[str, ...] = (),
 ) -> optax.GradientTransformation:
     """Builds an optimizer with a learning-rate schedule.
 
     Args:
       name: a key of `OPTIMIZERS`.
-      learning_rate: the initial learning rate.
+      learning_rate: the initial learning rate; the largest one if there is a warm-up.
       schedule_name: see `schedule`.
       steps: the number of steps in the run, or in each of its stages.
-      steps_per_epoch: the number of steps in an epoch, the unit of the ``step`` schedule.
+      steps_per_epoch: the number of steps in an epoch, the unit of `warmup` and of the ``step``
+        schedule.
+      warmup: see `schedule`.
+      clip_norm: gradients whose norm, over all parameters together, is larger are scaled down to
+        this norm (Pascanu et al. 2013, §3.2); 0 for no clipping.
+      weight_decay: decoupled weight decay, for the optimizers in `DECOUPLED` alone; the others have
+        a penalty in the loss, see `training.create`.
+      weight_decay_layers: names of the layers that decay; all if empty.
 
     Raises:
-      InputError: an unknown optimizer or schedule.
+      InputError: an unknown optimizer or schedule, or a value that is not allowed.
 
     >>> sgd = optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1)
     >>> sgd.update(2.0, sgd.init(1.0))[0]
     -0.2
     """
     require_known("optimizer", name, OPTIMIZERS)
-    return OPTIMIZERS[name](
-        schedule(schedule_name, learning_rate, steps=steps, steps_per_epoch=steps_per_epoch)
+    if not 0 <= clip_norm < math.inf:
+        raise InputError(f"clip_norm {clip_norm}: must be 0, for no clipping, or a positive number")
+    rate = schedule(
+        schedule_name, learning_rate, steps=steps, steps_per_epoch=steps_per_epoch, warmup=warmup
     )
+    if name in DECOUPLED:
+        transformation = OPTIMIZERS[name](rate, weight_decay, weight_decay_layers)
+    elif weight_decay:
+        raise InputError(
+            f"optimizer {name!r} has no decoupled weight decay: pass weight_decay to "
+            f"training.create, which adds it to the loss, or choose {' or '.join(DECOUPLED)}"
+        )
+    else:
+        transformation = OPTIMIZERS[name](rate)
+    if clip_norm:
+        return optax.chain(optax.clip_by_global_norm(clip_norm), transformation)
+    return transformation
 
 
 def schedule(
-    name: str, learning_rate: float, *, steps: int, steps_per_epoch: int
+    name: str, learning_rate: float, *, steps: int, steps_per_epoch: int, warmup: float = 0.0
 ) -> optax.ScalarOrSchedule:
     """The learning rate: a constant, or a function of the number of steps taken.
 
@@ -62,16 +102,49 @@ def schedule(
         * ``step:30:0.1``: multiplied by 0.1 every 30 epochs;
         * ``milestones:0.5,0.75:0.1``: multiplied by 0.1 after half and after three quarters of the
           steps.
-      learning_rate: the initial learning rate.
+      learning_rate: the initial learning rate; the largest one if there is a warm-up.
       steps, steps_per_epoch: see `optimizer`.
+      warmup: epochs in which the learning rate grows linearly, by an equal amount in each step, up
+        to `learning_rate` (Goyal et al. 2017, §2.2). The schedule follows, over the steps that are
+        left.
 
     Raises:
-      InputError: an unknown schedule.
+      InputError: an unknown schedule, or a warm-up that is negative or takes all steps.
 
     >>> rates = schedule("step:2:0.5", 8.0, steps=100, steps_per_epoch=10)
     >>> [float(rates(step)) for step in (0, 19, 20, 40)]
     [8.0, 8.0, 4.0, 2.0]
+    >>> rates = schedule("constant", 8.0, steps=100, steps_per_epoch=10, warmup=0.4)
+    >>> [float(rates(step)) for step in (0, 1, 3, 4)]
+    [2.0, 4.0, 8.0, 8.0]
     """
+    warmup_steps = _warmup_steps(warmup, steps, steps_per_epoch)
+    main = _main_schedule(name, learning_rate, steps - warmup_steps, steps_per_epoch)
+    if not warmup_steps:
+        return main
+    growth = optax.linear_schedule(learning_rate / warmup_steps, learning_rate, warmup_steps - 1)
+    if not callable(main):
+        main = optax.constant_schedule(main)
+    return optax.join_schedules([growth, main], [warmup_steps])
+
+
+def _warmup_steps(warmup: float, steps: int, steps_per_epoch: int) -> int:
+    """The length of a warm-up, which is at least one step unless it is 0."""
+    if not 0 <= warmup < math.inf:
+        raise InputError(f"warmup {warmup}: must be a number of epochs, 0 or more")
+    warmup_steps = math.ceil(warmup * steps_per_epoch)
+    if warmup_steps and warmup_steps >= steps:
+        raise InputError(
+            f"warmup {warmup:g}: the warm-up must be shorter than the {steps / steps_per_epoch:g} "
+            "epochs of training"
+        )
+    return warmup_steps
+
+
+def _main_schedule(
+    name: str, learning_rate: float, steps: int, steps_per_epoch: int
+) -> optax.ScalarOrSchedule:
+    """The schedule after the warm-up, see `schedule`."""
     if name == "constant":
         return learning_rate
     if name == "cosine":

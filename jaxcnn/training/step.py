@@ -9,10 +9,15 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
-from jaxcnn.training.network import Network
+from jaxcnn.errors import InputError
+from jaxcnn.training.microbatches import accumulate
+from jaxcnn.training.network import Mix, Network, Objective
 from jaxcnn.training.objective import Batch, Metrics, mask_of
 from jaxcnn.training.precision import all_finite, next_scale
 from jaxcnn.training.state import PyTree, TrainState
+
+_MIX = 2**32 - 1  # folded into the key of a step in place of a row, for what the whole batch shares
+_PAIR = 2  # rows that are mixed with each other
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,23 @@ class TrainStep:
       optimizer: an `optax` transformation.
       penalty: ``penalty(params)``, a term of the loss that does not depend on the batch.
       ema_decay: decay of the averaged parameters; 0 for none.
+      objective: what is minimised in training, if it is not that of the network, which evaluation
+        uses.
+      mix: ``mix(images, batch, key)``, see `jaxcnn.data.mixing.Mixing`; None for no mixing.
+      microbatches: the number of parts of a batch that are computed one after the other.
     """
 
     network: Network
     optimizer: optax.GradientTransformation
     penalty: Callable[[PyTree], Array] | None = None
     ema_decay: float = 0.0
+    objective: Objective | None = None
+    mix: Mix | None = None
+    microbatches: int = 1
+
+    def __post_init__(self):
+        if self.microbatches < 1:
+            raise InputError(f"{self.microbatches} microbatches: the number must be 1 or more")
 
     @property
     def evaluation(self) -> EvalStep:
@@ -103,30 +119,67 @@ class TrainStep:
         Arguments and metrics are those of `EvalStep.__call__`; the metrics are of training mode,
         before the update. With a penalty there is a further metric, ``penalty``.
         """
-        step_key = jax.random.fold_in(state.key, state.step)
-        keys = _example_keys(step_key, len(batch["image"]), sharding.axis_name)
-        images = self.network.preprocess(batch["image"], keys)
+        rows = _batch_rows(len(batch["image"]), sharding.axis_name)
         examples = sharding.psum(jnp.sum(mask_of(batch)))
+        grads, metrics, model_state = accumulate(
+            functools.partial(self._gradients, state, examples, sharding.axis_name),
+            state.model_state,
+            batch,
+            rows,
+            count=self.microbatches,
+            together=_PAIR if self.mix else 1,
+        )
+        grads = jax.tree.map(lambda g: g / state.loss_scale, sharding.psum(grads))
+        return self._update(state, grads, model_state), sharding.psum(metrics)
+
+    def _gradients(
+        self,
+        state: TrainState,
+        examples: Array,
+        axis_name: str | None,
+        model_state: PyTree,
+        batch: Batch,
+        rows: Array,
+    ) -> tuple[PyTree, Metrics, PyTree]:
+        """The part of some rows in the gradients of the scaled mean loss, and in the metrics.
+
+        Args:
+          state: the state before the step.
+          examples: ``f32[]``, the number of examples in the global batch.
+          axis_name: the mapped axis that the batch is divided over.
+          model_state: in place of that of `state`.
+          batch: the rows.
+          rows: ``i32[N]``, their positions in the global batch.
+
+        Returns:
+          Gradients, metrics, and the next `model_state`.
+        """
+        step_key = jax.random.fold_in(state.key, state.step)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(step_key, rows)
+        images = self.network.preprocess(batch["image"], keys)
+        if self.mix:
+            images, batch = self.mix(images, batch, jax.random.fold_in(step_key, _MIX))
+        objective = self.objective or self.network.objective
 
         def scaled_loss(params):
-            outputs, model_state = self.network.apply(
+            outputs, next_model_state = self.network.apply(
                 params,
                 state.frozen,
-                state.model_state,
+                model_state,
                 images,
                 train=True,
-                axis_name=sharding.axis_name,
+                axis_name=axis_name,
+                batch_rows=rows,
             )
-            metrics = self.network.objective(outputs, batch)
+            metrics = objective(outputs, batch)
             total = metrics["loss"]
             if self.penalty:
                 metrics["penalty"] = self.penalty(params) * metrics["count"]
                 total += metrics["penalty"]
-            return total / examples * state.loss_scale, (metrics, model_state)
+            return total / examples * state.loss_scale, (metrics, next_model_state)
 
         grads, (metrics, model_state) = jax.grad(scaled_loss, has_aux=True)(state.params)
-        grads = jax.tree.map(lambda g: g / state.loss_scale, sharding.psum(grads))
-        return self._update(state, grads, model_state), sharding.psum(metrics)
+        return grads, metrics, model_state
 
     def restart(self, state: TrainState, *, step: int, lr_scale: float) -> TrainState:
         """The state at the start of a training stage: the same weights, a new optimizer state."""
@@ -168,7 +221,7 @@ def _ema(ema_params: PyTree, params: PyTree, decay: float, step: Array) -> PyTre
     return jax.tree.map(lambda a, p: factor * a + (1 - factor) * p, ema_params, params)
 
 
-def _example_keys(key: Array, rows: int, axis_name: str | None) -> Array:
-    """A key for each row, folded from its index in the global batch: equal under every strategy."""
-    first = lax.axis_index(axis_name) * rows if axis_name else 0
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(rows))
+def _batch_rows(count: int, axis_name: str | None) -> Array:
+    """The position of each row in the global batch, from which its random numbers are drawn."""
+    first = lax.axis_index(axis_name) * count if axis_name else 0
+    return first + jnp.arange(count)

@@ -22,6 +22,19 @@ COMMAND = [
     "--augment=shift",
 ]
 
+RECIPE = [
+    "--optimizer=adamw",
+    "--weight-decay=0.05",
+    "--warmup=1",
+    "--clip-norm=1",
+    "--label-smoothing=0.1",
+    "--mixup=0.2",
+    "--cutmix=1",
+    "--microbatches=2",
+    "--moving-average=0.99",
+    "--augment=flip,randaugment,random_erasing",
+]
+
 
 def start(results: Path, *options: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "experiments.run", *COMMAND, f"--results={results}", *options]
@@ -164,3 +177,14 @@ def test_a_second_run_shows_the_record_and_measures_nothing(uninterrupted):
     before = os.listdir(uninterrupted / "train")
     assert "already measured" in finish(uninterrupted)
     assert os.listdir(uninterrupted / "train") == before
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_a_recipe_of_today_ends_with_the_same_bits(tmp_path):
+    finish(tmp_path / "expected", *RECIPE)
+    results = tmp_path / "killed"
+    process = start(results, "--save-every=7", *RECIPE)
+    send_signal_within(results, process, signal.SIGKILL, 47, 130)
+    process.communicate(timeout=60)
+    assert "resuming" in finish(results, "--save-every=7", *RECIPE)
+    assert final_parameters(results) == final_parameters(tmp_path / "expected")

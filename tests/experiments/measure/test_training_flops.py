@@ -11,6 +11,7 @@ from flax import nnx
 from experiments.measure.flops import model_flops
 from experiments.measure.layers import layer_rows, training_step_flops
 from jaxcnn import detection, models, training
+from jaxcnn.data.mixing import Mixing
 from jaxcnn.models.layers import Branches, Conv, ConvReLU, GlobalAvgPool
 
 ROWS = 4
@@ -168,6 +169,25 @@ def test_weight_decay_precision_and_moving_average_add_no_flops():
     settings = {"weight_decay": 1e-3, "precision": "bfloat16", "ema_decay": 0.9}
     extended = abstract(functools.partial(models.build, "lenet5"), **settings)
     assert step_flops(*plain[1:], (32, 32, 1)) == step_flops(*extended[1:], (32, 32, 1)) > 0
+
+
+@pytest.mark.standard_promotion  # Optax mixes integers and floats
+def test_a_recipe_of_today_adds_no_flops():
+    """Muon's products of matrices are no work of the model; microbatches add up to the batch."""
+    plain = abstract(functools.partial(models.build, "lenet5"))
+    steps = []
+
+    def create_state():
+        sizes = {"steps": 9, "steps_per_epoch": 1}
+        muon = training.optimizer("muon", 0.1, "cosine", **sizes, clip_norm=1.0, weight_decay=0.1)
+        state, step = training.create(
+            models.build("lenet5"), muon, mix=Mixing(0.2, 1.0), label_smoothing=0.1, microbatches=2
+        )
+        steps.append(step)
+        return state
+
+    state = jax.eval_shape(create_state)
+    assert step_flops(state, steps[0], (32, 32, 1)) == step_flops(*plain[1:], (32, 32, 1)) > 0
 
 
 def test_groups_and_a_layer_called_twice():

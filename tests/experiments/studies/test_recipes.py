@@ -1,11 +1,14 @@
 """A network trains by its published recipe; options override parts of it."""
 
+import dataclasses
+
 import jax
 import pytest
 
-from experiments.config import RunConfig
+from experiments.config import RunConfig, parse
 from experiments.studies import detection, train
-from jaxcnn import models, training
+from experiments.workloads.recipe_step import build_optimizer, describe
+from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.errors import InputError
@@ -56,9 +59,7 @@ def test_epochs_and_batch_size_apply_only_to_the_data_set_of_the_recipe(tfds_dir
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_recipe_is_valid(name):
     recipe = models.spec(name).recipe
-    training.optimizer(
-        recipe.optimizer, recipe.learning_rate, recipe.schedule, steps=10, steps_per_epoch=5
-    )
+    build_optimizer(recipe, steps=1000, steps_per_epoch=5)
     make_preprocess(() if recipe.augment in (None, "none") else tuple(recipe.augment.split(",")))
     assert len(recipe.patience or ()) in (0, 1, len(recipe.stages))
     assert recipe.resize == 0 or recipe.resize >= models.spec(name).input_shape[0]
@@ -78,6 +79,18 @@ def test_every_recipe_is_valid(name):
         ),
         ({"freeze": True}, "--freeze would keep random initial weights: name pretrained ones with"),
         ({"schedule": "sometimes"}, "sometimes"),
+        ({"warmup": 5, "epochs": 5}, "warmup 5: the warm-up must be shorter than the 5 epochs"),
+        ({"augment": "randaugment:0:9"}, "there must be 1 to 10 operations"),
+        (
+            {"batch_size": 10, "microbatches": 3},
+            "--batch-size=10 cannot be divided among 1 device.s. with --microbatches=3: it must be "
+            "a multiple of 3, such as 9",
+        ),
+        (
+            {"batch_size": 9, "mixup": 0.2},
+            "with --microbatches=1, each of whole pairs of images to mix: it must be a multiple of "
+            "2, such as 8",
+        ),
     ],
 )
 def test_impossible_training_options_are_rejected(options, message):
@@ -96,8 +109,77 @@ def test_impossible_training_options_are_rejected(options, message):
             {"model": "yolov2", "image_size": 100},
             "--image-size=100: the detector needs a multiple of 32",
         ),
+        ({"model": "yolov2", "schedule": "sometimes"}, "unknown schedule 'sometimes'"),
     ],
 )
 def test_impossible_detection_options_are_rejected(options, message):
     with pytest.raises(InputError, match=message):
         detection.cases(RunConfig(**options), CPU)
+
+
+def test_every_device_needs_whole_pairs_in_every_microbatch(devices):
+    config = RunConfig(dataset="synthetic:64", batch_size=16, cutmix=1.0, strategy="data")
+    assert train.cases(config, Backend("cpu", devices))
+    with pytest.raises(InputError, match=r"among 8 device.s. .* a multiple of 32, such as 32"):
+        train.cases(config.replace(microbatches=2), Backend("cpu", devices))
+
+
+LATER = ("warmup", "clip_norm", "label_smoothing", "mixup", "cutmix", "microbatches")
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_later_option_names_a_case_only_where_it_changes_something(name):
+    recipe = {field.name: field.default for field in dataclasses.fields(models.Recipe)}
+    plain = with_defaults(dataset="synthetic:64", batch_size=8)
+    neutral = with_defaults(dataset="synthetic:64", batch_size=8, **{name: recipe[name]})
+    assert getattr(plain, name) == recipe[name]
+    assert plain.case_settings() == neutral.case_settings()
+    assert not set(LATER).intersection(plain.case_settings())
+    value = 2 if name == "microbatches" else 0.5
+    changed = with_defaults(dataset="synthetic:64", batch_size=8, **{name: value})
+    assert changed.case_settings() == plain.case_settings() | {name: value}
+
+
+def test_the_recipe_of_a_case_is_described():
+    config = with_defaults(
+        dataset="synthetic:64",
+        batch_size=8,
+        epochs=3,
+        optimizer="adamw",
+        weight_decay=0.05,
+        warmup=1,
+        clip_norm=1.0,
+        label_smoothing=0.1,
+        mixup=0.2,
+        cutmix=1.0,
+        microbatches=2,
+        augment="randaugment:2:9,random_erasing",
+    )
+    assert describe(config) == (
+        "adamw 0.002 cosine, warm-up 1 epochs, weight decay 0.05, clip norm 1, label smoothing "
+        "0.1, mixup 0.2, CutMix 1, 2 microbatches, augment randaugment:2:9,random_erasing, "
+        "pixels standard"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ("--warmup=-1", "--warmup=-1.0: must be 0 or a positive number"),
+        ("--clip-norm=inf", "--clip-norm=inf: must be 0 or a positive number"),
+        ("--label-smoothing=1", "--label-smoothing=1.0: must be 0 or lie between 0 and 1"),
+        ("--mixup=-0.2", "--mixup=-0.2: must be 0 or a positive number"),
+        ("--cutmix=nan", "--cutmix=nan: must be 0 or a positive number"),
+        ("--microbatches=0", "--microbatches=0: must be 1 or more"),
+    ],
+)
+def test_values_that_are_not_allowed(option, rule):
+    with pytest.raises(InputError, match=rule):
+        parse([option])
+
+
+def test_detection_leaves_out_what_is_for_one_label_an_image():
+    options = {"model": "yolov2", "label_smoothing": 0.1, "mixup": 0.2, "warmup": 20}
+    (case,) = detection.cases(RunConfig(**options), CPU)
+    assert case.settings["warmup"] == 20
+    assert not {"label_smoothing", "mixup", "cutmix"}.intersection(case.settings)

@@ -7,6 +7,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxcnn.data.augment import (
     AUGMENTATIONS,
     CROPS,
+    augmentation,
     crop,
     flip,
     make_preprocess,
@@ -144,10 +145,19 @@ def test_examples_are_augmented_differently_and_independently(name):
     np.testing.assert_allclose(preprocess(images, KEYS[:8])[0], results[0], atol=1e-6)
 
 
-def test_sharded_images_are_augmented_without_communication(devices):
+# Apart from the others: they round to gray levels, where a small difference may grow.
+LATER = ("randaugment", "trivialaugment", "random_erasing")
+LISTS = {
+    "smooth": (*(name for name in AUGMENTATIONS if name not in (*CROPS, *LATER)), *CROPS),
+    "trivialaugment": ("flip", "trivialaugment", "random_erasing"),
+    "randaugment": ("randaugment",),
+}
+
+
+@pytest.mark.parametrize("names", LISTS.values(), ids=LISTS)
+def test_sharded_images_are_augmented_without_communication(devices, names):
     """The results equal those on one device, and the program has no collective operations."""
     images = np.random.default_rng(0).integers(0, 256, (16, 20, 20, 3), np.uint8)
-    names = (*(name for name in AUGMENTATIONS if name not in CROPS), *CROPS)
     preprocess = jax.jit(make_preprocess(names, size=(12, 12), per_image=True))
     by_row = NamedSharding(Mesh(devices, ("data",)), PartitionSpec("data"))
     sharded = jax.device_put(images, by_row), jax.device_put(KEYS[:16], by_row)
@@ -155,3 +165,33 @@ def test_sharded_images_are_augmented_without_communication(devices):
     for operation in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
         assert operation not in program.as_text()
     np.testing.assert_allclose(program(*sharded), preprocess(images, KEYS[:16]), atol=1e-4)
+
+
+def test_parameters_of_augmentations():
+    image = jnp.array(np.random.default_rng(0).random((16, 16, 3)), jnp.float32)
+    erasing = jax.vmap(augmentation("random_erasing:0.25"), (None, 0))(image, KEYS)
+    changed = int((erasing != image).any((1, 2, 3)).sum())
+    assert 25 <= changed <= 75  # of 200; four standard deviations are 24
+    unchanged = jax.vmap(augmentation("randaugment:1:0"), (None, 0))(image, KEYS[:40])
+    moved = jnp.abs(unchanged - image).max((1, 2, 3)) > 1 / 255
+    assert 0 < int(moved.sum()) <= 16  # at strength 0 only contrast and tones change an image
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("randaugment:0:9", "'randaugment:0:9': there must be 1 to 10 operations"),
+        ("randaugment:2:31", "of a strength from 0 to 30"),
+        (
+            "randaugment:2",
+            "unknown augmentation 'randaugment:2': .*randaugment:OPERATIONS:STRENGTH",
+        ),
+        ("randaugment:2:-1", "unknown augmentation"),
+        ("random_erasing:1.5", "'random_erasing:1.5': the probability must be from 0 to 1"),
+        ("random_erasing:x", "unknown augmentation .*random_erasing:PROBABILITY"),
+        ("flip:2", "unknown augmentation 'flip:2': did you mean 'flip'"),
+    ],
+)
+def test_parameters_that_are_not_allowed(name, message):
+    with pytest.raises(InputError, match=message):
+        make_preprocess((name,))

@@ -30,6 +30,43 @@ def test_schedules(name, expected):
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        # 20 steps of warm-up: 8/20, 16/20, …, 8; then the schedule over the other 980 steps
+        "constant": {0: 0.4, 1: 0.8, 18: 7.6, 19: 8.0, 20: 8.0, 999: 8.0},
+        "cosine": {0: 0.4, 19: 8.0, 20: 8.0, 20 + 490: 4.0, 1000: 0.0},
+        "poly:1": {9: 4.0, 20: 8.0, 20 + 245: 6.0},
+        "step:30:0.1": {20: 8.0, 20 + 299: 8.0, 20 + 300: 0.8},
+        "milestones:0.5:0.1": {20 + 489: 8.0, 20 + 490: 0.8},
+    }.items(),
+)
+def test_a_warm_up_comes_before_the_schedule(name, expected):
+    rates = schedule(name, 8.0, **SIZES, warmup=2)
+    for step, rate in expected.items():
+        assert float(rates(step)) == pytest.approx(rate, rel=1e-5, abs=1e-5), step
+
+
+def test_a_warm_up_takes_at_least_one_step():
+    rates = schedule("constant", 8.0, **SIZES, warmup=0.01)
+    assert [float(rates(step)) for step in (0, 1, 2)] == [8.0, 8.0, 8.0]
+    rates = schedule("constant", 8.0, **SIZES, warmup=0.2)
+    assert [float(rates(step)) for step in (0, 1, 2)] == [4.0, 8.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    ("warmup", "message"),
+    [
+        (-1, "warmup -1: must be a number of epochs"),
+        (float("inf"), "warmup inf: must be"),
+        (100, "warmup 100: the warm-up must be shorter than the 100 epochs"),
+    ],
+)
+def test_a_warm_up_of_the_wrong_length_is_refused(warmup, message):
+    with pytest.raises(InputError, match=message):
+        schedule("cosine", 8.0, **SIZES, warmup=warmup)
+
+
+@pytest.mark.parametrize(
     "name", ["cosin", "step:30", "poly:", "milestones:0.1", "milestones::0.1", "step:x:0.1", ""]
 )
 def test_an_unknown_schedule_lists_the_known_ones(name):
