@@ -20,6 +20,9 @@ METRICS: dict[str, Metric] = {
     "test_accuracy": Metric(
         "", "accuracy on unseen test images, with the weights of the best epoch"
     ),
+    "test_accuracy_mirrored": Metric(
+        "", "accuracy on unseen test images, by the mean logits of each and its mirror image"
+    ),
     "test_loss": Metric("nat", "mean cross-entropy on the test images, with the same weights"),
     "validation_accuracy": Metric("", "accuracy on the validation images in the best epoch"),
     "boxes_found": Metric(

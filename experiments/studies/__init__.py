@@ -18,6 +18,7 @@ from experiments.studies import (
     preflight,
     scaling,
     search,
+    speedrun,
     strategies,
     train,
     width_sweep,
@@ -139,6 +140,12 @@ STUDIES: dict[str, Study] = {
         columns=first_cnn.COLUMNS,
         check=train.check,
         has_figures_of_merit=first_cnn.runs_here,
+    ),
+    "speedrun": Study(
+        about="how long does CIFAR-10 to 94 % take, here and in PyTorch?",
+        cases=speedrun.cases,
+        measure=speedrun.measure,
+        columns=speedrun.COLUMNS,
     ),
     "preflight": Study(
         about="does it compile, fit and pay on accelerators that are not attached?",

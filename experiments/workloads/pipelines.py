@@ -22,6 +22,7 @@ from experiments.measure.timing import Compiled, compile_program
 from experiments.workloads.predictions import Predictions, PredictionStep, join, predict_dataset
 from experiments.workloads.setup import TrainingSetup
 from jaxcnn.data import FittedSplit, as_arrays
+from jaxcnn.data.augment import ALTERNATING_FLIP
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import ArraySplit
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
@@ -112,7 +113,8 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
         split: place(_tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows)))
         for split in counts
     }
-    feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed)
+    flips = ALTERNATING_FLIP in config.augmentations
+    feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed, flips)
     one = place(np.int32(1))
     program = compile_program(
         strategy.compile(multi_step(step, feed), resident=True), state, data, one
@@ -147,7 +149,9 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
 def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_step: int) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
-    batches = TrainBatches(FittedSplit(setup.splits.train, shape), config.batch_size, config.seed)
+    flips = ALTERNATING_FLIP in config.augmentations
+    train_split = FittedSplit(setup.splits.train, shape)
+    batches = TrainBatches(train_split, config.batch_size, config.seed, flips)
     held_out = {
         split: EvaluationBatches(
             FittedSplit(getattr(setup.splits, split), shape), config.batch_size

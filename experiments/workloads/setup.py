@@ -3,8 +3,10 @@
 import dataclasses
 from dataclasses import dataclass
 
+import numpy as np
 import optax
 from flax import nnx
+from jax import Array
 
 from experiments.config import RunConfig
 from experiments.workloads.preprocessing import Preprocessing
@@ -15,6 +17,8 @@ from jaxcnn.data.source import Split
 from jaxcnn.errors import InputError
 from jaxcnn.training import FitConfig, TrainState, TrainStep
 from jaxcnn.training.optimizer import schedule
+
+WHITENING_IMAGES = 5000  # whose patches a first layer that whitens is computed from
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,19 @@ class TrainingSetup:
         return self.strategy.place(restarted)
 
 
-def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
+def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) -> TrainingSetup:
     """Opens the data and builds what trains on it.
 
     Args:
       config: defaults filled in.
       backend: the devices.
+      holds_out: keep a part of the training set for validation; else all of it trains, and
+        ``validation`` is the test set, for runs that choose nothing by it.
 
     Raises:
       InputError: the data or the weights are missing or do not fit.
     """
-    dataset, splits, preprocessing = _open_data(config)
+    dataset, splits, preprocessing = _open_data(config, holds_out)
     fit_config = FitConfig(
         epochs=config.epochs,
         steps_per_epoch=len(splits.train) // config.batch_size,
@@ -80,6 +86,8 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
         save_every=config.save_every,
     )
     model = _build_model(config, dataset, preprocessing)
+    if hasattr(model, "whiten") and not config.init_from:
+        model.whiten(_normalized_sample(splits.train, preprocessing))
     state, step = _create(config, model, preprocessing, fit_config)
     return TrainingSetup(
         config=config,
@@ -150,8 +158,15 @@ def _create(
     )
 
 
-def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
-    dataset, splits = _open_splits(config)
+def _normalized_sample(train: Split, preprocessing: Preprocessing) -> Array:
+    """The first training images as the network gets them, ``f32[N, H, W, C]``."""
+    sample = data.Subset(train, np.arange(min(WHITENING_IMAGES, len(train))))
+    images = data.as_arrays(sample, preprocessing.stored_shape).images
+    return preprocessing.make_preprocess()(images, None)
+
+
+def _open_data(config: RunConfig, holds_out: bool) -> tuple[data.Dataset, Splits, Preprocessing]:
+    dataset, splits = _open_splits(config, holds_out)
     preprocessing = Preprocessing(
         config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
     )
@@ -161,7 +176,7 @@ def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
     return dataset, splits, preprocessing
 
 
-def _open_splits(config: RunConfig) -> tuple[data.Dataset, Splits]:
+def _open_splits(config: RunConfig, holds_out: bool = True) -> tuple[data.Dataset, Splits]:
     channels = models.spec(config.model).input_shape[2]
     dataset = data.open_dataset(
         config.dataset,
@@ -169,7 +184,9 @@ def _open_splits(config: RunConfig) -> tuple[data.Dataset, Splits]:
         data_dir=config.data_dir,
         skip_bad_images=config.skip_bad_images,
     )
-    train, validation = data.hold_out(dataset.train, config.validation)
+    train, validation = dataset.train, dataset.test
+    if holds_out:
+        train, validation = data.hold_out(dataset.train, config.validation)
     if not len(validation) or not len(dataset.test):
         raise InputError(
             f"dataset {config.dataset!r} is too small to be divided into training, validation and "

@@ -19,6 +19,7 @@ MAX_OPERATIONS = 10  # of randaugment; each makes the program longer
 
 # Fraction of the side, each way: four pixels of 32, as in He et al. 2016, §4.2.
 MAX_SHIFT = 1 / 8
+MAX_MIRROR_SHIFT = 1 / 16
 
 
 def flip(image: Array, key: Array) -> Array:
@@ -34,6 +35,19 @@ def shift(image: Array, key: Array) -> Array:
     return lax.dynamic_slice(padded, (*corner, 0), image.shape)
 
 
+def mirror_shift(image: Array, key: Array) -> Array:
+    """Shifts the image by up to a sixteenth of its side each way, ``f32[H, W, C]``.
+
+    What comes in is the mirror image of what lies beside it.
+
+    Source: Jordan 2024, *94% on CIFAR-10 in 3.29 Seconds on a Single GPU*, §3.2.
+    """
+    margins = [max(1, round(side * MAX_MIRROR_SHIFT)) for side in image.shape[:2]]
+    pads = [*((margin, margin) for margin in margins), (0, 0)]
+    corner = jax.random.randint(key, (2,), 0, 2 * jnp.array(margins) + 1)
+    return lax.dynamic_slice(jnp.pad(image, pads, mode="reflect"), (*corner, 0), image.shape)
+
+
 def crop(image: Array, key: Array, size: Size) -> Array:
     """Crops a random part of `size` (height, width), ``f32[height, width, C]``.
 
@@ -47,6 +61,7 @@ def crop(image: Array, key: Array, size: Size) -> Array:
 AUGMENTATIONS: dict[str, Callable[..., Array]] = {
     "flip": flip,
     "shift": shift,
+    "mirror_shift": mirror_shift,
     "affine": affine,
     "crop": crop,
     "resized_crop": resized_crop,
@@ -64,7 +79,14 @@ Those in `CROPS` also take the output size, ``(image, key, size) -> f32[height, 
 """
 
 CROPS = ("crop", "resized_crop")
-FORMS = (*AUGMENTATIONS, "randaugment:OPERATIONS:STRENGTH", "random_erasing:PROBABILITY")
+ALTERNATING_FLIP = "alternating_flip"
+"""Depends on an example's index and on the epoch, so that the feeds do it and not the step."""
+FORMS = (
+    *AUGMENTATIONS,
+    ALTERNATING_FLIP,
+    "randaugment:OPERATIONS:STRENGTH",
+    "random_erasing:PROBABILITY",
+)
 """All that `augmentation` understands."""
 
 
@@ -141,7 +163,7 @@ def make_preprocess(
     among the augmentations; without one, and in evaluation, by a center crop before anything else.
 
     Args:
-      names: see `augmentation`.
+      names: see `augmentation`; `ALTERNATING_FLIP` is left to the feeds.
       mean: mean of images in 0 … 1, one for each channel or one for all channels; see
         `source.channel_statistics`.
       std: standard deviation, likewise.
@@ -161,6 +183,7 @@ def make_preprocess(
     >>> preprocess(jnp.full((1, 4, 4, 1), 255, jnp.uint8), None).ravel().tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
+    names = tuple(name for name in names if name != ALTERNATING_FLIP)
     for name in names:
         augmentation(name)
     if size is not None and min(size) < 1:

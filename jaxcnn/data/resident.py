@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from jaxcnn.data.order import epoch_order
+from jaxcnn.data.order import alternating_flips, epoch_order
 
 Data = dict[str, Array]
 
@@ -25,11 +25,13 @@ class ResidentFeed:
       count: number of examples in the training set.
       batch_size: rows of the global batch.
       seed: seed of the order.
+      flips: mirror each image in every second epoch, see `order.alternating_flips`.
     """
 
     count: int
     batch_size: int
     seed: int = 0
+    flips: bool = False
 
     @property
     def capacity(self) -> int:
@@ -54,7 +56,11 @@ class ResidentFeed:
         """
         start = step % self.capacity * self.batch_size
         rows = order[sharding.shard(start + jnp.arange(self.batch_size))]
-        return {"image": data["image"][rows], "label": data["label"][rows]}
+        images = data["image"][rows]
+        if self.flips:
+            mirrored = alternating_flips(rows, self.seed, step // self.capacity, jnp)
+            images = jnp.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
+        return {"image": images, "label": data["label"][rows]}
 
     def evaluation_batches(self, count: Array) -> Array:
         """The number of batches for `count` examples; the last one may be padded."""

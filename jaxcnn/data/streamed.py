@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxcnn.data.order import epoch_order
+from jaxcnn.data.order import alternating_flips, epoch_order
 from jaxcnn.data.source import Split
 
 HostBatch = dict[str, np.ndarray]
@@ -35,11 +35,13 @@ class TrainBatches:
       split: the training set; all its images have one shape.
       batch_size: rows of the global batch.
       seed: seed of the order.
+      flips: mirror each image in every second epoch, see `order.alternating_flips`.
     """
 
     split: Split
     batch_size: int
     seed: int = 0
+    flips: bool = False
 
     @property
     def per_epoch(self) -> int:
@@ -49,7 +51,12 @@ class TrainBatches:
     def __getitem__(self, step: int) -> HostBatch:
         epoch, index = divmod(step, self.per_epoch)
         order = _cached_epoch_order(len(self.split), self.seed, epoch)
-        return _read_batch(self.split, order[index * self.batch_size :][: self.batch_size])
+        rows = order[index * self.batch_size :][: self.batch_size]
+        batch = _read_batch(self.split, rows)
+        if self.flips:
+            mirrored = alternating_flips(rows, self.seed, epoch)
+            batch["image"][mirrored] = batch["image"][mirrored, :, ::-1]
+        return batch
 
 
 @dataclass(frozen=True)

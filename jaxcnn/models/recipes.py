@@ -184,3 +184,17 @@ YOLOV2 = Recipe(
     epochs=160,
     batch_size=64,
 )
+
+SPEEDRUN = Recipe(
+    "Jordan 2024, 94% on CIFAR-10 in 3.29 Seconds on a Single GPU, with Muon as in the author's "
+    "later program; the bias of the first layer is left out",
+    optimizer="speedrun",
+    learning_rate=0.24,
+    schedule="poly:1",
+    weight_decay=4e-3 / 0.24,
+    label_smoothing=0.2,
+    augment="alternating_flip,mirror_shift",
+    dataset="cifar10",
+    epochs=8,
+    batch_size=2000,
+)

@@ -14,6 +14,7 @@ from jaxcnn.models.linear import MLP, LogisticRegression
 from jaxcnn.models.mnist import DeepMnist, MnistCNN
 from jaxcnn.models.model_spec import ModelSpec
 from jaxcnn.models.resnet import ResNet
+from jaxcnn.models.speedrun import SpeedrunCNN
 from jaxcnn.models.vgg import VGG
 
 MNIST, IMAGENET = (28, 28, 1), (224, 224, 3)
@@ -92,6 +93,16 @@ MODELS: dict[str, ModelSpec] = {
         flops=36_941_568,
         source="TensorFlow's CIFAR-10 tutorial",
         recipe=recipes.CIFAR_TUTORIAL,
+    ),
+    "speedrun_cnn": ModelSpec(
+        make=SpeedrunCNN,
+        input_shape=(32, 32, 3),
+        num_classes=10,
+        parameters=1_971_328,
+        non_trainable=2_592,
+        flops=236_294_720,
+        source="Jordan 2024, arXiv 2404.00498, §3",
+        recipe=recipes.SPEEDRUN,
     ),
     "cats_vs_dogs": ModelSpec(
         make=CatsVsDogs,

@@ -8,6 +8,7 @@ import optax
 
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.training.decoupled import adamw, lamb, muon
+from jaxcnn.training.speedrun import speedrun
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": optax.sgd,
@@ -21,13 +22,14 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adamw": adamw,
     "lamb": lamb,
     "muon": muon,
+    "speedrun": speedrun,
 }
 """Optimizers by name, ``(learning_rate) -> optax.GradientTransformation``.
 
 Those in `DECOUPLED` also take a weight decay, ``(learning_rate, weight_decay, layers)``.
 """
 
-DECOUPLED = ("adamw", "lamb", "muon")
+DECOUPLED = ("adamw", "lamb", "muon", "speedrun")
 
 SCHEDULES = "constant, cosine, poly:POWER, step:EPOCHS:FACTOR, milestones:SHARE,…:FACTOR"
 _NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"

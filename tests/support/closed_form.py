@@ -51,6 +51,17 @@ def cifar_tutorial() -> Tally:
     return tally.flatten().dense(384).dense(192).dense(10)
 
 
+def speedrun_cnn() -> Tally:
+    tally = Tally(32, 32, 3).conv(24, 2, valid=True)
+    tally.trainable, tally.fixed = 0, 2 * 2 * 3 * 24  # whitening is not trained and has no bias
+    for width in (64, 256, 256):
+        tally.conv(width, norm=True).pool().conv(width, norm=True)
+        tally.trainable -= 2 * width  # batch norms without scale
+    tally = tally.global_average().dense(10)
+    tally.trainable -= 10  # no bias
+    return tally
+
+
 def cats_vs_dogs() -> Tally:
     stages = (32,) * 2, (64,) * 2, (128,) * 3, (256,) * 3, (512,) * 3
     tally = convolution_stages(Tally(256, 256, 3), stages, pools=(2, 2, 2, 3, 3))
@@ -199,6 +210,7 @@ CLOSED_FORMS: dict[str, Callable[[], Tally]] = {
     "mnist_cnn": mnist_cnn,
     "deep_mnist": deep_mnist,
     "cifar_tutorial": cifar_tutorial,
+    "speedrun_cnn": speedrun_cnn,
     "cats_vs_dogs": cats_vs_dogs,
     "darknet19": darknet19,
     "alexnet": alexnet,

@@ -16,14 +16,30 @@ from jaxcnn.training.step import UNSHARDED
 from tests.support.pipeline import KINDS, STRATEGIES, build, random_images, small_setup
 
 
-def test_resident_and_streamed_batches_are_the_same_bytes():
+@pytest.mark.parametrize("flips", [False, True])
+def test_resident_and_streamed_batches_are_the_same_bytes(flips):
     arrays = random_images(37)
-    feed, batches = ResidentFeed(37, 8, seed=5), TrainBatches(arrays, 8, seed=5)
+    feed, batches = ResidentFeed(37, 8, 5, flips), TrainBatches(arrays, 8, 5, flips)
     data = {"image": jax.numpy.array(arrays.images), "label": jax.numpy.array(arrays.labels)}
     for step in range(2 * feed.capacity + 1):
         resident = feed.batch(data, feed.order(data, np.int32(step)), np.int32(step), UNSHARDED)
         for name, values in batches[step].items():
             np.testing.assert_array_equal(resident[name], values)
+
+
+def test_flips_mirror_each_image_in_every_second_epoch():
+    images = np.zeros((64, 1, 2, 1), np.uint8)
+    images[:, 0, 0, 0], images[:, 0, 1, 0] = np.arange(64), 100  # a mirrored one begins with 100
+    batches = TrainBatches(ArraySplit(images, np.arange(64)), 64, flips=True)
+    mirrored = []
+    for epoch in range(4):
+        batch = batches[epoch]
+        firsts = batch["image"][np.argsort(batch["label"]), 0, 0, 0]
+        assert set(firsts) <= {*range(64), 100}
+        mirrored.append(firsts == 100)
+    assert 16 < mirrored[0].sum() < 48
+    np.testing.assert_array_equal(mirrored[0], ~mirrored[1])
+    np.testing.assert_array_equal(mirrored[::2], [mirrored[0]] * 2)
 
 
 def test_an_epoch_visits_each_example_at_most_once():

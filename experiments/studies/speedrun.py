@@ -1,0 +1,253 @@
+"""CIFAR-10 to a target accuracy, as quickly as possible, here and in PyTorch.
+
+The network, its optimizer and its augmentation are those of `speedrun_cnn` (Jordan 2024, *94% on
+CIFAR-10 in 3.29 Seconds on a Single GPU*), with options in place of any part. All training images
+train, for a fixed number of epochs; nothing is chosen by a validation set, and the test set is used
+once, at the end. An epoch is one call. Before the clock starts, the program is compiled, the data
+are on the device, and one step has run, which is then undone. The clock stops when the last weights
+are ready.
+
+With --preset=full the same recipe runs in PyTorch, written from the paper
+(`experiments.peers.speedrun_torch`), on the same data and the same processors, one library after
+the other: eager or compiled, in the memory format whose steps take the least time here. Random
+numbers differ between the libraries, so compare means over several seeds (``--seed=0,1,2``).
+"""
+
+import dataclasses
+import importlib.metadata
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from experiments.config import RunConfig
+from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.flops import model_flops
+from experiments.measure.timing import compile_program
+from experiments.measure.utilisation import Sampler
+from experiments.peers.definition import thread_count
+from experiments.peers.process import PeerFailed, missing_packages
+from experiments.peers.speedrun_launch import run_in_torch
+from experiments.peers.speedrun_task import SpeedrunTask
+from experiments.studies import train
+from experiments.workloads import pipelines, training_metrics
+from experiments.workloads.mirrored_evaluation import MirroredEvaluation
+from experiments.workloads.setup import TrainingSetup, build_setup
+from jaxcnn import models
+from jaxcnn.backend import Backend
+from jaxcnn.data import as_arrays
+from jaxcnn.data.resident import ResidentFeed
+from jaxcnn.errors import InputError
+from jaxcnn.models.speedrun import WIDTHS
+from jaxcnn.training import TrainState, evaluate_dataset, means
+from jaxcnn.training.speedrun import (
+    BIAS_RATE,
+    HEAD_RATE,
+    MUON_MOMENTUM,
+    NEWTON_SCHULZ_STEPS,
+    SGD_MOMENTUM,
+)
+
+COLUMNS = (
+    "test_accuracy_mirrored",
+    "test_accuracy",
+    "training_time",
+    "time_to_target",
+    "compile_time",
+    "images_per_second",
+    "flops_per_second",
+    "energy_per_step",
+)
+MODEL, DATASET, TARGET = "speedrun_cnn", "cifar10", 0.94
+# Options that PyTorch's recipe does not have, as published.
+FIXED = (
+    "optimizer",
+    "schedule",
+    "augment",
+    "normalise",
+    "warmup",
+    "clip_norm",
+    "mixup",
+    "cutmix",
+    "moving_average",
+    "microbatches",
+)
+MAX_SHIFT = 2  # pixels, of the augmentation `mirror_shift` of 32×32 images
+OURS, TORCH = "jaxcnn", "pytorch"
+
+
+def cases(config: RunConfig, backend: Backend) -> list[Case]:
+    """Ours, and with --preset=full PyTorch's if it is installed.
+
+    Raises:
+      InputError: as in `train.cases`; or options that this study fixes.
+    """
+    for name, default in (("stages", None), ("patience", None), ("init_from", None)):
+        if getattr(config, name) != default:
+            raise InputError(
+                f"--{name.replace('_', '-')} is not for --study=speedrun, which trains once, from "
+                "random weights, for a fixed number of epochs"
+            )
+    config = config.replace(pipeline="resident")
+    if config.model == RunConfig.model:
+        config = config.replace(model=MODEL)
+    if config.dataset == RunConfig.dataset:
+        config = config.replace(dataset=DATASET)
+    if config.target_accuracy == RunConfig.target_accuracy:
+        config = config.replace(target_accuracy=TARGET)
+    (case,) = train.cases(config, backend)
+    libraries = [OURS]
+    if config.preset == "full" and _torch_has(case.config) and not missing_packages("torch"):
+        libraries.append(TORCH)
+    return [_of_library(case, library) for library in libraries]
+
+
+def _torch_has(config: RunConfig) -> bool:
+    """Whether `speedrun_torch` can perform these options."""
+    recipe = models.spec(MODEL).recipe
+    is_published = all(getattr(config, name) == getattr(recipe, name) for name in FIXED)
+    return is_published and config.model == MODEL and config.precision == "float32"
+
+
+def _of_library(case: Case, library: str) -> Case:
+    settings = case.settings | {"library": library, "point": f"{library}, seed {case.config.seed}"}
+    parts = (*case.parts, library, f"s{case.config.seed}")
+    return dataclasses.replace(case, settings=settings, parts=parts)
+
+
+def measure(case: Case, context: Context) -> CaseResult:
+    """Trains and tests once, in the library of the case."""
+    setup = build_setup(case.config, context.backend, holds_out=False)
+    for note in setup.dataset.notes:
+        context.console.print(f"note: {note}", highlight=False, markup=False)
+    with Sampler(setup.strategy.devices) as sampler:
+        sampler.phase("preparing")
+        run = _train if case.settings["library"] == OURS else _train_in_torch
+        result = run(setup, sampler)
+    steps = setup.fit_config.steps
+    flops = model_flops(setup.step, setup.state, training_metrics.abstract_batch(setup))
+    if result.status != "ok":
+        return result
+    metrics = result.metrics
+    step_time = metrics["training_time"] / steps
+    metrics |= {
+        "steps": steps,
+        "step_time": step_time,
+        "images_per_second": case.config.batch_size / step_time,
+        "flops_per_step": flops,
+        "flops_per_second": flops / step_time,
+    }
+    remarks = list(sampler.problems)
+    if metrics["test_accuracy_mirrored"] >= case.config.target_accuracy:
+        metrics["time_to_target"] = metrics["training_time"]
+    else:
+        remarks.append(
+            f"accuracy {metrics['test_accuracy_mirrored']:.4f}, below the target of "
+            f"{case.config.target_accuracy:g}: raise --epochs, which are fixed before the run"
+        )
+    provenance = {
+        "strategy_devices": len(setup.strategy.devices),
+        "notes": list(setup.dataset.notes),
+        "examples": {"train": len(setup.splits.train), "test": len(setup.splits.test)},
+        "remarks": remarks,
+    }
+    return dataclasses.replace(
+        result,
+        metrics=metrics,
+        utilisation=sampler.to_json(),
+        provenance=result.provenance | provenance,
+    )
+
+
+def _train(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
+    strategy, config = setup.strategy, setup.fit_config
+    state = strategy.place(setup.state)
+    pipeline = pipelines.build(setup, state, name="resident")
+    mirrored = _compile_mirrored_test(setup, state)
+    pipeline.run_steps(state, 0, 1)  # donates the state
+    state = jax.block_until_ready(strategy.place(setup.state))
+    sampler.phase("training")
+    curves, start = [], time.perf_counter()
+    for epoch in range(config.epochs):
+        state, sums = pipeline.run_steps(
+            state, epoch * config.steps_per_epoch, config.steps_per_epoch
+        )
+        train_means = means({name: np.sum(values) for name, values in sums.items()})
+        seconds = time.perf_counter() - start
+        curves.append({"epoch": epoch + 1, "seconds": seconds, "train_loss": train_means["loss"]})
+    jax.block_until_ready(state)
+    training_time = time.perf_counter() - start
+    energy = training_metrics.energy_metrics(sampler, config.steps)
+    sampler.phase("testing")
+    accuracy = means(jax.device_get(pipeline.evaluate(state, "test")))["accuracy"]
+    metrics = {
+        "training_time": training_time,
+        "test_accuracy": accuracy,
+        "test_accuracy_mirrored": mirrored(state),
+        "training_loss": curves[-1]["train_loss"],
+    }
+    return CaseResult(
+        metrics=metrics | energy | pipeline.program.metrics,
+        curves=curves,
+        provenance={"compiler_options": strategy.options, "pipeline": pipeline.name},
+    )
+
+
+def _compile_mirrored_test(
+    setup: TrainingSetup, state: TrainState
+) -> Callable[[TrainState], float]:
+    """The share of correct predictions of the test images with their mirror images."""
+    strategy, count = setup.strategy, len(setup.splits.test)
+    test = as_arrays(setup.splits.test, setup.preprocessing.stored_shape)
+    images = strategy.place_data({"image": test.images, "label": test.labels})
+    feed = ResidentFeed(count, min(count, setup.config.batch_size))
+    program = strategy.compile_evaluation(
+        evaluate_dataset(MirroredEvaluation(setup.step.evaluation), feed), resident=True
+    )
+    placed_count = strategy.place_data(np.int32(count))
+    program = compile_program(program, state, images, placed_count).executable
+    return lambda state: means(jax.device_get(program(state, images, placed_count)))["accuracy"]
+
+
+def _train_in_torch(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
+    config, shape = setup.config, setup.preprocessing.stored_shape
+    task = SpeedrunTask(
+        widths=WIDTHS,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        muon_momentum=MUON_MOMENTUM,
+        newton_schulz_steps=NEWTON_SCHULZ_STEPS,
+        head_rate=config.learning_rate * HEAD_RATE,
+        bias_rate=config.learning_rate * BIAS_RATE,
+        momentum=SGD_MOMENTUM,
+        weight_decay=config.weight_decay * config.learning_rate,
+        label_smoothing=config.label_smoothing,
+        max_shift=MAX_SHIFT,
+        seed=config.seed,
+        threads=thread_count(),
+        device="cuda" if setup.strategy.devices[0].platform == "gpu" else "cpu",
+    )
+    train, test = (as_arrays(split, shape) for split in (setup.splits.train, setup.splits.test))
+    arrays = {
+        "train_images": train.images,
+        "train_labels": train.labels,
+        "test_images": test.images,
+        "test_labels": test.labels,
+        "whitening": np.asarray(setup.model.whitening[...]),
+        "mean": np.float32(setup.preprocessing.mean),
+        "std": np.float32(setup.preprocessing.std),
+    }
+    try:
+        result = run_in_torch(task, arrays, config.time_limit)
+    except PeerFailed as error:
+        return CaseResult(status="failed", message=str(error))
+    metrics = {
+        "training_time": result["training_time"],
+        "test_accuracy": result["test_accuracy"],
+        "test_accuracy_mirrored": result["test_accuracy_mirrored"],
+        "training_loss": result["loss"],
+    }
+    version = importlib.metadata.version("torch")
+    return CaseResult(metrics, provenance={"variant": result["variant"], "torch": version})
