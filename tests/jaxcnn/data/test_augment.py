@@ -169,10 +169,10 @@ def test_sharded_images_are_augmented_without_communication(devices, names):
 
 def test_parameters_of_augmentations():
     image = jnp.array(np.random.default_rng(0).random((16, 16, 3)), jnp.float32)
-    erasing = jax.vmap(augmentation("random_erasing:0.25"), (None, 0))(image, KEYS)
+    erasing = jax.jit(jax.vmap(augmentation("random_erasing:0.25"), (None, 0)))(image, KEYS)
     changed = int((erasing != image).any((1, 2, 3)).sum())
     assert 25 <= changed <= 75  # of 200; four standard deviations are 24
-    unchanged = jax.vmap(augmentation("randaugment:1:0"), (None, 0))(image, KEYS[:40])
+    unchanged = jax.jit(jax.vmap(augmentation("randaugment:1:0"), (None, 0)))(image, KEYS[:40])
     moved = jnp.abs(unchanged - image).max((1, 2, 3)) > 1 / 255
     assert 0 < int(moved.sum()) <= 16  # at strength 0 only contrast and tones change an image
 
