@@ -13,6 +13,8 @@ from experiments.cli import parse_options
 from jaxcnn.errors import InputError
 
 IDENTITY = {"identity": True}
+# Of an option that was added later: records from before it keep their cases.
+IDENTITY_IF_GIVEN = {"identity": "if given"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,13 +41,17 @@ class ModelAndDataOptions:
     """The network, and the images it gets."""
 
     model: str = field(default="lenet5", metadata=IDENTITY)
-    """The network; mlp:4096 is an MLP of that width."""
+    """The network; mlp:4096 is an MLP of that width. Your own: ./file.py:Factory or
+    package.module:Factory, a class or a function that takes num_classes and rngs."""
     dataset: str = field(default="digits", metadata=IDENTITY)
     """digits, mnist, cifar10, cats_vs_dogs, tfds:NAME, folder:PATH or synthetic."""
     data_dir: str | None = None
     """Folder of prepared TFDS data; default: TFDS_DATA_DIR or ~/tensorflow_datasets."""
     image_size: int | None = field(default=None, metadata=IDENTITY)
-    """Side of the images that the network gets; default: its published size."""
+    """Side of the images that the network gets; default: its published size, or that of the data
+    set for a network of your own."""
+    num_classes: int | None = field(default=None, metadata=IDENTITY_IF_GIVEN)
+    """Number of classes of synthetic images; other data sets have their own. Default: 10."""
     resize: int | None = field(default=None, metadata=IDENTITY)
     """Side to which images are resized before a crop of --image-size is taken."""
     normalise: Literal["standard", "unit", "image"] | None = field(default=None, metadata=IDENTITY)
@@ -164,6 +170,7 @@ class RunConfig(
             "batch_size",
             "epochs",
             "image_size",
+            "num_classes",
             "resize",
             "patience",
             "save_every",
@@ -212,9 +219,15 @@ class RunConfig(
 
     def case_settings(self) -> dict[str, str | int | float | bool | None]:
         """The options that make this case different from another: those marked `IDENTITY`."""
-        fields = dataclasses.fields(self)
+        marks = {
+            each.name: each.metadata["identity"]
+            for each in dataclasses.fields(self)
+            if "identity" in each.metadata
+        }
         return {
-            each.name: getattr(self, each.name) for each in fields if "identity" in each.metadata
+            name: getattr(self, name)
+            for name, mark in marks.items()
+            if mark is True or getattr(self, name) is not None
         }
 
 

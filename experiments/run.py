@@ -155,6 +155,10 @@ def _print_choices(console: "Console") -> None:
     print_rows(console, "strategies", ("strategy", "what"), strategies)
     names = f"precisions: {', '.join(PRECISIONS)}; augmentations: {', '.join(AUGMENTATIONS)}"
     console.print(names)
+    console.print(
+        "a model of your own: --model=./file.py:Factory or --model=package.module:Factory "
+        "(docs/your-own-model.md)"
+    )
 
 
 if __name__ == "__main__":

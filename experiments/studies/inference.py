@@ -4,6 +4,7 @@ From its records, `experiments.analysis.latency.served_within` computes the thro
 on latency.
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from experiments.measure.memory import memory_plan
 from experiments.measure.noise import noise
 from experiments.measure.timing import Compiled, Timing, time_call
 from experiments.studies import train
+from experiments.workloads import network
 from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype, load_predictor
 from experiments.workloads.trained_model import load_or_train, read_rows, single_device
 from jaxcnn import models
@@ -59,7 +61,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     training_config = training_config.with_defaults({"epochs": EPOCHS[config.preset]})
     (training,) = train.cases(training_config, single_device(backend))
     case_config = training.config
-    settings: dict[str, Any] = {"model": config.model, "dataset": config.dataset}
+    settings: dict[str, Any] = {"model": training.settings["model"], "dataset": config.dataset}
     if config.init_from:
         case_config = case_config.replace(image_size=config.image_size)
         settings["init_from"] = config.init_from
@@ -69,7 +71,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         Case(
             case_config,
             settings | {"precision": precision, "batch_size": batch_size},
-            (config.model, training.parts[1], precision, f"b{batch_size}"),
+            (*training.parts[:2], precision, f"b{batch_size}"),
             training.data,
         )
         for precision in PRECISIONS
@@ -80,9 +82,16 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 def _batch_sizes(config: RunConfig) -> tuple[int, ...]:
     if config.batch_size:
         return (config.batch_size,)
-    height, width, channels = models.spec(config.model).input_shape
-    elements = (config.image_size**2 if config.image_size else height * width) * channels
+    elements = _elements(config)
     return tuple(size for size in BATCH_SIZES[config.preset] if size * elements <= MAX_ELEMENTS)
+
+
+def _elements(config: RunConfig) -> int:
+    """Numbers in an image."""
+    published = models.spec(config.model).input_shape
+    if published and not config.image_size:
+        return math.prod(published)
+    return network.image_size(config) ** 2 * network.channels(config)
 
 
 def measure(case: Case, context: Context) -> CaseResult:

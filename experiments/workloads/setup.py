@@ -7,6 +7,7 @@ import optax
 from flax import nnx
 
 from experiments.config import RunConfig
+from experiments.workloads import network
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import data, models, parallel, training, weights
 from jaxcnn.backend import Backend
@@ -97,12 +98,8 @@ def build_setup(config: RunConfig, backend: Backend) -> TrainingSetup:
 def _build_model(
     config: RunConfig, dataset: data.Dataset, preprocessing: Preprocessing
 ) -> nnx.Module:
-    model = models.build(
-        config.model,
-        num_classes=len(dataset.classes),
-        input_shape=preprocessing.network_shape,
-        seed=config.seed,
-    )
+    shape = preprocessing.network_shape
+    model = network.build_network(config, len(dataset.classes), shape)
     if config.init_from:
         pretrained = weights.read(config.init_from, config.model, model)
         weights.assign(model, pretrained, new_head=True)
@@ -124,8 +121,24 @@ def _create(
         weight_decay=config.weight_decay,
         weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
         ema_decay=config.moving_average,
-        trainable=models.heads(model) if config.freeze else (),
+        trainable=_trained_layers(config, model),
     )
+
+
+def _trained_layers(config: RunConfig, model: nnx.Module) -> tuple[str, ...]:
+    """The layers that are trained; empty for all.
+
+    Raises:
+      InputError: the last layer alone is to be trained, and it cannot be told which one that is.
+    """
+    heads = models.heads(model) if config.freeze else ()
+    if config.freeze and not heads:
+        raise InputError(
+            f"--freeze trains the layer 'out' alone, and model {models.label(config.model)} has no "
+            "layer of this name: call its last layer 'out' (a module of Flax NNX), or leave "
+            "--freeze out"
+        )
+    return heads
 
 
 def _stage_length(fit_config: FitConfig) -> dict[str, int]:
@@ -135,13 +148,17 @@ def _stage_length(fit_config: FitConfig) -> dict[str, int]:
 
 
 def _open_data(config: RunConfig) -> tuple[data.Dataset, Splits, Preprocessing]:
-    channels = models.spec(config.model).input_shape[2]
     dataset = data.open_dataset(
-        config.dataset,
-        shape=(config.resize, config.resize, channels),
+        network.dataset_name(config),
+        shape=(config.resize, config.resize, network.channels(config)),
         data_dir=config.data_dir,
         skip_bad_images=config.skip_bad_images,
     )
+    if config.num_classes not in (None, len(dataset.classes)):
+        raise InputError(
+            f"--num-classes={config.num_classes}: dataset {config.dataset!r} has "
+            f"{len(dataset.classes)} classes; leave the option out"
+        )
     train, validation = data.hold_out(dataset.train, config.validation)
     if not len(validation) or not len(dataset.test):
         raise InputError(

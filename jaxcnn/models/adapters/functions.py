@@ -33,7 +33,11 @@ class Call:
 
 
 def from_functions(
-    init: Callable[[Array], Any], apply: Callable[..., Any], rngs: nnx.Rngs, *, stateful: bool = False
+    init: Callable[[Array], Any],
+    apply: Callable[..., Any],
+    rngs: nnx.Rngs,
+    *,
+    stateful: bool = False,
 ) -> nnx.Module:
     """Turns a pair of pure functions into an NNX module with initial weights.
 

@@ -73,11 +73,12 @@ class _LinenNetwork(nnx.bridge.ToNNX):
     def __call__(self, images: Array) -> Any:  # type: ignore[override]  # no options
         mode = self.to_nnx__mode
         axes = _over_axis(mode.axis_name) if mode.axis_name else _unchanged
+        arguments: dict[str, Any] = _mode_arguments(self.to_nnx__module, mode.deterministic)
         with fast_on_cpu(), linen.intercept_methods(axes):
             return super().__call__(
                 for_known_devices(images),
                 mutable=False if mode.deterministic else _FIXED,
-                **_mode_arguments(self.to_nnx__module, mode.deterministic),
+                **arguments,
             )
 
 
