@@ -96,6 +96,7 @@ STUDIES: dict[str, Study] = {
         cases=inference.cases,
         measure=inference.measure,
         columns=inference.COLUMNS,
+        answers=inference.ANSWERS,
     ),
     "search": Study(
         about="which classic model or small network classifies digits best, and how long does each "

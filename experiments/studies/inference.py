@@ -25,6 +25,7 @@ from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype
 from experiments.workloads.trained_model import load_or_train, read_rows, single_device
 from jaxcnn import models
 from jaxcnn.backend import Backend
+from jaxcnn.quantize import NothingToQuantizeError
 
 BATCH_SIZES = {
     "quick": (1, 8, 32),
@@ -37,6 +38,7 @@ BUDGETS = {"quick": 0.3, "full": 4.0}  # seconds of sampling, unless `MIN_CALLS`
 MIN_CALLS = 100  # with fewer samples, the 99th percentile is the largest
 MAX_CALLS = 5000
 MAX_BUDGETS = 5  # sampling ends after this multiple of the budget even before `MIN_CALLS`
+ANSWERS = ("ok", "unsupported")  # the latter if no layer can compute in 8-bit integers
 COLUMNS = (
     "latency_p50",
     "latency_p90",
@@ -100,7 +102,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     batch_size, budget = case.settings["batch_size"], BUDGETS[config.preset]
     backend = single_device(context.backend)
     device, trained = backend.devices[0], load_or_train(config, backend)
-    predictor = load_predictor(precision, config, backend)
+    try:
+        predictor = load_predictor(precision, config, backend)
+    except NothingToQuantizeError as error:  # a user's own model in another library
+        return CaseResult(status="unsupported", message=str(error))
     rows = np.arange(batch_size) % len(trained.test)
     images, _ = read_rows(trained.test, rows, trained.preprocessing)
     placed = jax.device_put(images, device)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax import Array, lax
 
@@ -59,7 +60,7 @@ def from_functions(
     >>> def init(key):
     ...     return {"w": jax.random.normal(key, (64, 10))}
     >>> model = from_functions(init, lambda p, x: x.reshape(len(x), -1) @ p["w"], nnx.Rngs(0))
-    >>> model(jax.numpy.ones((4, 8, 8, 1))).shape
+    >>> model(jnp.ones((4, 8, 8, 1))).shape
     (4, 10)
     """
 
@@ -81,7 +82,7 @@ def from_functions(
 def _mean_over(axis_name: str, state: PyTree) -> PyTree:
     """The mean of floating-point numbers; others are equal on all devices."""
     return jax.tree.map(
-        lambda x: lax.pmean(x, axis_name) if jax.numpy.issubdtype(x.dtype, "floating") else x, state
+        lambda x: lax.pmean(x, axis_name) if jnp.issubdtype(x.dtype, jnp.floating) else x, state
     )
 
 
