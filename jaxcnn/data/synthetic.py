@@ -47,6 +47,6 @@ def _parse(argument: str) -> tuple[int, int]:
         if count >= 2 * classes:
             return count, classes
     raise InputError(
-        f"dataset 'synthetic:{argument}': the number of examples after the colon must be "
-        f"{2 * CLASSES} or more, twice the number of classes, with at most nine digits"
+        f"dataset 'synthetic:{argument}': write synthetic:COUNT or synthetic:COUNT:CLASSES, "
+        f"with a COUNT of {2 * CLASSES} or more, or two for each class, of at most nine digits"
     )

@@ -201,7 +201,9 @@ def test_a_model_that_cannot_be_used_ends_a_run_with_one_line(capsys, attribute)
 
 
 def test_nan_at_initialisation_ends_a_run(capsys, folder):
-    more = "class Bad(Net):\n    def __call__(self, x):\n        return jnp.nan * super().__call__(x)"
+    more = (
+        "class Bad(Net):\n    def __call__(self, x):\n        return jnp.nan * super().__call__(x)"
+    )
     write_models(folder / "net.py", more)
     assert "not finite" in refused(capsys, train(model="./net.py:Bad"))
     steps = ["--study=strategies", "--strategy=jit", *SMALL, "--model=./net.py:Bad"]
@@ -243,6 +245,7 @@ STUDIES = ("strategies", "scaling", "batch_sweep", "precision", "parity", "dispa
 
 
 @pytest.mark.slow
+@pytest.mark.standard_promotion  # Flax's batch norm in bfloat16
 @pytest.mark.parametrize("study", [*STUDIES, "at_once"])
 def test_every_study_takes_the_model(study):
     assert run.main([f"--study={study}", *SMALL, "--model=./net.py:Net"]) == 0
@@ -252,6 +255,7 @@ def test_every_study_takes_the_model(study):
 
 
 @pytest.mark.slow
+@pytest.mark.standard_promotion
 def test_a_network_of_linen_is_not_quantized(capsys):
     options = ["--study=inference", *SMALL, "--model=./net.py:Linen"]
     assert run.main(options) == 0

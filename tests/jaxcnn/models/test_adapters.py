@@ -1,4 +1,4 @@
-"""Networks of other libraries, compared with plain train steps of those libraries and with NumPy."""
+"""Networks of other libraries, compared with plain steps of those libraries and with NumPy."""
 
 import sys
 
@@ -140,7 +140,10 @@ def softmax(logits):
 
 def test_a_pair_of_functions_takes_the_step_of_numpy(batch):
     def init(key):
-        return {"w": jax.random.normal(key, (int(np.prod(SHAPE)), CLASSES)), "b": jnp.zeros(CLASSES)}
+        return {
+            "w": jax.random.normal(key, (int(np.prod(SHAPE)), CLASSES)),
+            "b": jnp.zeros(CLASSES),
+        }
 
     def apply(params, images):
         return images.reshape(len(images), -1) @ params["w"] + params["b"]

@@ -1,4 +1,4 @@
-"""Users' own models by name: where they are found, and what is said of those that cannot be used."""
+"""Models of users by name: where they are found, and what is said of those that are of no use."""
 
 import os
 import sys
@@ -68,7 +68,9 @@ def test_a_module_of_a_package_is_found_by_import(tmp_path, monkeypatch):
 def test_a_file_imports_its_neighbours(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "neighbour_of_net.py").write_text("WIDTH = 6")
-    source = NETWORK.replace("import jax.numpy", "from neighbour_of_net import WIDTH\nimport jax.numpy")
+    source = NETWORK.replace(
+        "import jax.numpy", "from neighbour_of_net import WIDTH\nimport jax.numpy"
+    )
     (tmp_path / "net.py").write_text(source.replace("4", "WIDTH"))
     assert build(f"{tmp_path / 'net.py'}:Net").out.kernel.shape == (6, 10)
 
@@ -80,7 +82,7 @@ def test_a_changed_file_is_another_model(file):
     models.check_digest(name, before.digest)
     write_models(file, "# changed")
     assert models.load_user_model(name).digest != before.digest
-    with pytest.raises(InputError, match="net.py:Net: its file has changed since the study began"):
+    with pytest.raises(InputError, match="its file has changed since the study began"):
         models.check_digest(name, before.digest)
 
 
@@ -88,7 +90,7 @@ def test_the_row_has_no_published_sizes(file):
     row = models.spec(f"{file}:Net")
     assert (row.input_shape, row.num_classes, row.parameters, row.flops) == (None,) * 4
     assert row.recipe == recipes.OURS
-    with pytest.raises(InputError, match="net.py:Net has no published sizes"):
+    with pytest.raises(InputError, match=r"net\.py:Net has no published sizes"):
         models.build(f"{file}:Net", num_classes=10)
 
 
@@ -117,7 +119,10 @@ def test_a_factory_that_cannot_be_used_is_one_line(file, attribute):
         ("./gone.py:Net", "cannot read .*gone.py .No such file"),
         ("./net.py", "give the class or the function after a colon, as in ./net.py:Network"),
         ("./net.py:", "give the class or the function after a colon"),
-        ("./net.py:Absent", "has no 'Absent'; it defines Net, WithoutOut, Linen, linen_module, of_"),
+        (
+            "./net.py:Absent",
+            "has no 'Absent'; it defines Net, WithoutOut, Linen, linen_module, of_",
+        ),
         ("./empty.py:Net", "has no 'Net'; it defines no class and no function"),
         ("./broken.py:Net", "broken.py, line 2: invalid syntax"),
         ("./binary.py:Net", "null bytes|is not Python"),
