@@ -30,12 +30,14 @@ def run_command(command: Callable[["Console"], int]) -> int:
 
     Returns:
       `OK`; `FAILED` if a case failed; `BAD_INPUT` for input that cannot be used, with one line on
-      stderr; `INTERRUPTED` after Ctrl-C.
+      stderr, and the traceback of a user's own code below it; `INTERRUPTED` after Ctrl-C.
     """
     try:
         return command(console())
     except InputError as error:
         print(f"error: {error}".replace("\n", " "), file=sys.stderr)
+        if error.details:
+            print(error.details, file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of our output, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ SEVERAL = IDENTITY | {"several": True}
 JOINED = {"joined": True}  # names separated by commas that belong to one configuration
 
 
-def identity_unless(neutral: float) -> dict[str, Any]:
+def identity_unless(neutral: float | None) -> dict[str, Any]:
     """Metadata of an option that names a case only where its value is not `neutral`.
 
     It is for options that came later: cases without them keep their names, and their records match
@@ -52,13 +52,17 @@ class ModelAndDataOptions:
     """The network, and the images it gets."""
 
     model: str = field(default="lenet5", metadata=SEVERAL)
-    """The network; mlp:4096 is an MLP of that width."""
+    """The network; mlp:4096 is an MLP of that width. Your own: ./file.py:Factory or
+    package.module:Factory, a class or a function that takes num_classes and rngs."""
     dataset: str = field(default="digits", metadata=SEVERAL)
     """digits, mnist, cifar10, cats_vs_dogs, tfds:NAME, folder:PATH or synthetic."""
     data_dir: str | None = None
     """Folder of prepared TFDS data; default: TFDS_DATA_DIR or ~/tensorflow_datasets."""
     image_size: int | None = field(default=None, metadata=SEVERAL)
-    """Side of the images that the network gets; default: its published size."""
+    """Side of the images that the network gets; default: its published size, or that of the data
+    set for a network of your own."""
+    num_classes: int | None = field(default=None, metadata=identity_unless(None))
+    """Number of classes of synthetic images; other data sets have their own. Default: 10."""
     resize: int | None = field(default=None, metadata=IDENTITY)
     """Side to which images are resized before a crop of --image-size is taken."""
     normalise: Literal["standard", "unit", "image"] | None = field(default=None, metadata=IDENTITY)
@@ -201,6 +205,7 @@ class RunConfig(
             "batch_size",
             "epochs",
             "image_size",
+            "num_classes",
             "resize",
             "patience",
             "save_every",

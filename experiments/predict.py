@@ -33,7 +33,8 @@ class PredictConfig:
     weights: str
     """A checkpoint folder of a study, a Darknet .weights file, or a PyTorch .safetensors file."""
     model: str | None = None
-    """The network; default: the checkpoint's, or darknet19 for a .weights file."""
+    """The network; default: the checkpoint's, or darknet19 for a .weights file. Of a network of
+    your own, where it is now: ./file.py:Factory."""
     names: str | None = None
     """A text file with the names of the classes, one per line; default: the checkpoint's."""
     image_size: int | None = None
@@ -139,12 +140,15 @@ def _print_network(
     network: "PretrainedModel",
     predictor: "ImagePredictor",
 ) -> None:
+    from jaxcnn import models
+
     size, classes = network.preprocessing.size, len(network.preprocessing.classes)
     lines = {
-        "network": f"{network.name}, images of {size}×{size}, {classes:,} classes, "
+        "network": f"{models.label(network.name)}, images of {size}×{size}, {classes:,} classes, "
         f"from {config.weights}",
         "device": predictor.device_kind,
         "compiled": f"in {predictor.compile_seconds:.3f} s, once for all images",
+        **{f"note {number}": note for number, note in enumerate(network.notes, 1)},
     }
     for name, text in lines.items():
         console.print(f"{name:<9} {text}", highlight=False, markup=False, soft_wrap=True)

@@ -159,6 +159,8 @@ def _print_choices(console: "Console") -> None:
         "optimizers": ", ".join(OPTIMIZERS),
         "schedules": SCHEDULES,
         "augmentations": ", ".join(FORMS),
+        "a model of your own": "--model=./file.py:Factory or --model=package.module:Factory "
+        "(docs/your-own-model.md)",
     }
     for kind, known in names.items():
         console.print(f"{kind}: {known}", markup=False, highlight=False)

@@ -19,16 +19,20 @@ class SummaryConfig:
     """Prints a network layer by layer: output shape, parameters, FLOPs of one image forward."""
 
     model: str = "lenet5"
-    """The network, see `python -m experiments.run --list`; mlp:4096 is an MLP of that width."""
+    """The network, see `python -m experiments.run --list`; mlp:4096 is an MLP of that width. Your
+    own: ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
     image_size: int | None = None
     """Side of the images; default: the published one."""
     num_classes: int | None = None
     """Number of classes; default: the published one."""
+    channels: int | None = None
+    """Channels of the images, 1 or 3; default: the published ones, or 3."""
 
     def __post_init__(self):
-        for name, value in (("image-size", self.image_size), ("num-classes", self.num_classes)):
+        for name in ("image_size", "num_classes", "channels"):
+            value = getattr(self, name)
             if value is not None and value < 1:
-                raise InputError(f"--{name}={value}: must be 1 or more")
+                raise InputError(f"--{name.replace('_', '-')}={value}: must be 1 or more")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,19 +47,31 @@ def main(arguments: list[str] | None = None) -> int:
 def _summarize(config: SummaryConfig, console: "Console") -> int:
     from flax import nnx
 
-    from experiments.measure.layers import layer_rows
+    from experiments.measure.layers import all_rows
     from jaxcnn import backend, models
 
     backend.select("cpu")
     spec = models.spec(config.model)
-    height, width, channels = spec.input_shape
-    shape = (config.image_size or height, config.image_size or width, channels)
+    shape = _input_shape(config, spec.input_shape)
+    if spec.num_classes is None and config.num_classes is None:
+        raise InputError(f"model {config.model!r} has no published classes: give --num-classes")
     model = nnx.eval_shape(
         lambda: models.build(config.model, num_classes=config.num_classes, input_shape=shape)
     )
-    title = f"{config.model}, {'×'.join(map(str, shape))}: {spec.source}"
-    _print_layers(console, title, layer_rows(model, shape))
+    title = f"{models.label(config.model)}, {'×'.join(map(str, shape))}: {spec.source}"
+    _print_layers(console, title, all_rows(model, shape))
     return OK
+
+
+def _input_shape(
+    config: SummaryConfig, published: tuple[int, int, int] | None
+) -> tuple[int, int, int]:
+    """Height, width and channels of the images."""
+    if published is None and config.image_size is None:
+        raise InputError(f"model {config.model!r} has no published image size: give --image-size")
+    height, width, channels = published or (config.image_size, config.image_size, 3)
+    size = config.image_size
+    return size or height, size or width, config.channels or channels
 
 
 def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") -> None:

@@ -10,7 +10,14 @@ class InputError(Exception):
     The message says what is wrong, which value was passed, what is allowed and how to proceed.
 
     Not a `ValueError`, because command-line libraries catch `ValueError` and replace its message.
+
+    Attributes:
+      details: further lines, such as the traceback of a user's own code; mostly empty.
     """
+
+    def __init__(self, message: str, details: str = ""):
+        super().__init__(message)
+        self.details = details
 
 
 def require_known(kind: str, name: str, known: Iterable[str]) -> None:

@@ -12,9 +12,10 @@ def execute(study: Study, case: Case, context: Context) -> CaseResult:
     """Measures a case in this process.
 
     Raises:
-      InputError: the case is impossible as configured.
+      InputError: the case is impossible as configured, or the file of its model has changed.
       Interrupted: the user interrupted it; its checkpoint was kept.
     """
+    case.check_model()
     try:
         return study.measure(case, context)
     except (InputError, training.Interrupted, BrokenPipeError):

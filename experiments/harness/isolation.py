@@ -66,7 +66,7 @@ def measure_isolated(
         if response.exists():  # whatever happened to the process afterwards
             answer = json.loads(response.read_text())
             if "input_error" in answer:
-                raise InputError(answer["input_error"])
+                raise InputError(answer["input_error"], answer["details"])
             return CaseResult(**answer)
         log_tail = log.read_text(errors="replace")[-2000:]
     if exit_code is None:
@@ -82,7 +82,7 @@ def serve(studies: Mapping[str, Study], response: Path) -> None:
 
     Args:
       studies: the table of studies.
-      response: the file to write: a `CaseResult` as JSON, or an ``input_error``.
+      response: the file to write: a `CaseResult` as JSON, or an ``input_error`` with ``details``.
     """
     request = json.load(sys.stdin)
     exit_with_parent(request["parent"])
@@ -90,7 +90,7 @@ def serve(studies: Mapping[str, Study], response: Path) -> None:
         with contextlib.redirect_stdout(sys.stderr):
             answer = dataclasses.asdict(_measure(studies, request))
     except InputError as error:
-        answer = {"input_error": str(error)}
+        answer = {"input_error": str(error), "details": error.details}
     temporary = response.with_suffix(".tmp")
     temporary.write_text(json.dumps(answer))
     temporary.replace(response)

@@ -10,9 +10,11 @@ from rich.console import Console
 from experiments.config import RunConfig
 from experiments.records import STATUSES, Record
 from experiments.records.metrics import METRICS
-from jaxcnn import data, parallel, training
+from jaxcnn import data, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
+
+DIGEST = "model_digest"  # a setting: of the file of a user's own model
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,9 @@ class CaseResult:
 class Case:
     """One point of a study.
 
+    A user's own model is found by `config` from any folder; `settings` and `parts` have its label,
+    which is the same on every machine, and `settings` the digest of its file as ``model_digest``.
+
     Attributes:
       config: the options, defaults filled in.
       settings: what makes it different from other cases, as JSON; part of its record. ``point``,
@@ -63,6 +68,26 @@ class Case:
     settings: dict[str, Any]
     parts: tuple[str, ...]
     data: str = ""
+
+    def __post_init__(self):
+        name = self.config.model
+        if not models.is_user_model(name) or {"model", DIGEST} & self.settings.keys() != {"model"}:
+            return
+        user = models.load_user_model(name)
+        parts = tuple(user.label if part == name else part for part in self.parts)
+        settings = self.settings | {"model": user.label, DIGEST: user.digest}
+        object.__setattr__(self, "config", self.config.replace(model=user.name))
+        object.__setattr__(self, "settings", settings)
+        object.__setattr__(self, "parts", parts)
+
+    def check_model(self) -> None:
+        """Checks that a user's own model is the one that the case was made for.
+
+        Raises:
+          InputError: its file has changed.
+        """
+        if DIGEST in self.settings:
+            models.check_digest(self.config.model, self.settings[DIGEST])
 
 
 @dataclass(frozen=True)

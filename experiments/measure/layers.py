@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments.measure.flops import model_flops
-from jaxcnn.fast_layers import BatchNorm
 from jaxcnn.models import lenet
 from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
 
@@ -27,6 +26,9 @@ LAYERS = (
 )
 
 
+_FIXED = nnx.Not(nnx.Any(nnx.Param, nnx.RngState))
+
+
 @dataclass(frozen=True)
 class LayerRow:
     """One call of a layer.
@@ -35,7 +37,8 @@ class LayerRow:
       name: its path in the network.
       kind: a short description.
       output_shape: for one image.
-      trainable, non_trainable: the number of its parameters and of its other numbers.
+      trainable, non_trainable: the number of its parameters and of its other numbers; 0 for a
+        further call of the same layer.
       flops: of its forward pass for one image.
       gradients: the number of its gradients in training, 0 to 2: with respect to its parameters if
         they are trained, and to its inputs if they depend on trained parameters of earlier layers.
@@ -77,6 +80,28 @@ def layer_rows(
     image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
     jax.eval_shape(differentiate, params, rest, image)
     return rows
+
+
+def all_rows(model: nnx.Module, input_shape: tuple[int, int, int]) -> list[LayerRow]:
+    """The layers of a network, and a last row for what is in none of `LAYERS`, if anything is.
+
+    Args:
+      model, input_shape: as for `layer_rows`.
+    """
+    rows = layer_rows(model, input_shape)
+    graphdef, state = nnx.split(model)
+
+    def forward(state: Any, image: jax.Array) -> Any:
+        return _set_training_mode(nnx.merge(graphdef, state, copy=True), ())(image)
+
+    image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
+    flops = model_flops(forward, state, image) - sum(row.flops for row in rows)
+    trainable = _size(state, nnx.Param) - sum(row.trainable for row in rows)
+    fixed = _size(state, _FIXED) - sum(row.non_trainable for row in rows)
+    if not (flops or trainable or fixed):
+        return rows
+    outputs = jax.tree.leaves(jax.eval_shape(forward, state, image))
+    return [*rows, LayerRow("", "all else", outputs[0].shape[1:], trainable, fixed, flops, 0)]
 
 
 def training_step_flops(
@@ -127,13 +152,19 @@ class _Recorder(nnx.Module):
 
     def __init__(self, name: str, layer: Any, is_trained: bool, rows: list[LayerRow]):
         self.layer = layer
-        self.record = lambda *call: rows.append(_row(name, layer, is_trained, *call))
+        self.record = lambda *call: rows.append(
+            _row(name, layer, is_trained, name in {row.name for row in rows}, *call)
+        )
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
         inputs, differentiated = _is_differentiated(inputs)
-        outputs = self.layer(inputs)
+        outputs = self.layer(inputs, *args, **kwargs)
         self.record(differentiated, inputs, outputs)
         return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the layer, such as its kernel."""
+        return getattr(object.__getattribute__(self, "layer"), name)
 
 
 def _is_differentiated(inputs: jax.Array) -> tuple[jax.Array, bool]:
@@ -176,6 +207,7 @@ def _row(
     name: str,
     layer: Any,
     is_trained: bool,
+    is_repeated: bool,
     differentiated: bool,
     inputs: jax.Array,
     outputs: jax.Array,
@@ -187,8 +219,8 @@ def _row(
         name=name,
         kind=_kind(layer),
         output_shape=outputs.shape[1:],
-        trainable=trainable,
-        non_trainable=_size(state, nnx.Not(nnx.Any(nnx.Param, nnx.RngState))),
+        trainable=0 if is_repeated else trainable,
+        non_trainable=0 if is_repeated else _size(state, _FIXED),
         flops=model_flops(layer, inputs) if has_products else 0,
         gradients=(is_trained and trainable > 0) + differentiated,
     )
@@ -215,5 +247,7 @@ def _kind(layer: Any) -> str:
         return f"dropout {layer.rate:g}"
     if isinstance(layer, nnx.Linear):
         return "dense"
-    names = {BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
+    names = {GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
+    if isinstance(layer, nnx.BatchNorm):
+        return "batch norm"
     return names.get(type(layer), type(layer).__name__)

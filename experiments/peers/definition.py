@@ -13,7 +13,7 @@ from experiments.peers.networks import NETWORKS
 from experiments.peers.task import Task
 from experiments.peers.user_networks import USER_NETWORKS
 from jaxcnn import models
-from jaxcnn.errors import require_known
+from jaxcnn.errors import InputError, require_known
 
 Shape = tuple[int, ...]
 
@@ -55,6 +55,11 @@ def define(model: str) -> Definition:
     """
     base, colon, _ = model.partition(":")
     base = model if colon and base in USER_NETWORKS else base  # they have no other widths
+    if models.is_user_model(model):
+        raise InputError(
+            f"study 'peers' compares networks that every library has, and model "
+            f"{models.label(model)} is your own"
+        )
     require_known("network for study 'peers'", base, NETWORKS | USER_NETWORKS)
     if base in USER_NETWORKS:
         row = USER_NETWORKS[base]

@@ -35,7 +35,7 @@ def run_in_torch(
     threads = str(task.threads)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-speedrun-") as folder:
         (Path(folder) / "task.json").write_text(json.dumps(task.to_json()))
-        np.savez(Path(folder) / "data.npz", **arrays)
+        np.savez(Path(folder) / "data.npz", allow_pickle=False, **arrays)
         try:
             process = subprocess.run(
                 [sys.executable, "-m", "experiments.peers.speedrun_torch", folder],

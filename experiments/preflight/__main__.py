@@ -34,11 +34,16 @@ class PreflightConfig:
     """tpu-v5e-4 (Google's name), tpu-v5e:2x4 (the shape of a slice), gpu-t4, gpu-h100-8, cpu;
     colab: the accelerators of its free tier; all: one target of each kind."""
     model: str = "lenet5"
-    """The network, trained by its published recipe; mlp:4096 is an MLP of that width."""
+    """The network, trained by its published recipe; mlp:4096 is an MLP of that width. Your own:
+    ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
     batch_size: int | None = None
     """Images per step, over all devices together; default: the recipe's, or 128."""
     image_size: int | None = None
     """Side of the images; default: the published one."""
+    num_classes: int | None = None
+    """Number of classes; default: the published one."""
+    channels: int | None = None
+    """Channels of the images, 1 or 3; default: the published ones, or 3."""
     strategy: str = "auto"
     """jit, pmap or data; auto is jit on one device and data on several."""
     precision: str = "float32"
@@ -70,6 +75,8 @@ class PreflightConfig:
         return RunConfig(
             batch_size=self.batch_size,
             image_size=self.image_size,
+            num_classes=self.num_classes,
+            dataset="synthetic",  # of images of any size
             price=self.price,
             prices=self.prices,
             results=self.results,
@@ -126,6 +133,8 @@ def make_cases(config: PreflightConfig) -> list["Case"]:
     from jaxcnn import models, parallel, training
 
     _check_prices(config)
+    if config.channels is not None and config.channels < 1:
+        raise InputError(f"--channels={config.channels}: must be 1 or more")
     return preflight.build_cases(
         config.run_config(),
         targets.find(config.target),
@@ -134,6 +143,7 @@ def make_cases(config: PreflightConfig) -> list["Case"]:
         _split_names(config.precision, training.PRECISIONS),
         effort=config.effort,
         search_largest=not config.fixed_batch,
+        channels=config.channels,
     )
 
 

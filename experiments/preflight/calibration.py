@@ -9,7 +9,7 @@ from experiments.hardware import Device, peak_for
 from experiments.measure.roofline import Roofline
 from experiments.records import Record
 
-_COMPARED_SETTINGS = ("model", "precision", "batch_size", "strategy")
+_COMPARED_SETTINGS = ("model", "model_digest", "precision", "batch_size", "strategy")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def calibration(
 
 def _is_same_case(record: Record, settings: dict[str, Any]) -> bool:
     known = [name for name in _COMPARED_SETTINGS if name in record.settings]
-    agrees = all(settings[name] == record.settings[name] for name in known)
+    agrees = all(settings.get(name) == record.settings[name] for name in known)
     return {"model", "batch_size"} <= set(known) and agrees
 
 

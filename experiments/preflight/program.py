@@ -27,6 +27,8 @@ class ProgramSpec:
       strategy: a key of `parallel.STRATEGIES`.
       precision: a key of `training.PRECISIONS`.
       image_size: side of the images that the network gets.
+      num_classes, channels: None for the published ones.
+      model_digest: of the file of a user's own model, so that a changed file is another program.
     """
 
     model: str
@@ -34,6 +36,9 @@ class ProgramSpec:
     strategy: str
     precision: str
     image_size: int
+    num_classes: int | None = None
+    channels: int | None = None
+    model_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ def build_program(spec: ProgramSpec) -> Program:
     >>> program.parameters, program.batch["image"].shape
     (61706, (64, 32, 32, 1))
     """
+    if spec.model_digest:
+        models.check_digest(spec.model, spec.model_digest)
     row = models.spec(spec.model)
     preprocessing = _preprocessing(spec, row)
     steps: list[training.TrainStep] = []
@@ -82,12 +89,13 @@ def build_program(spec: ProgramSpec) -> Program:
 
 
 def _preprocessing(spec: ProgramSpec, row: models.ModelSpec) -> Preprocessing:
-    resize = round(spec.image_size * row.recipe.resize / max(row.input_shape[:2]))
+    height, width, channels = row.input_shape or (spec.image_size, spec.image_size, spec.channels)
+    resize = round(spec.image_size * row.recipe.resize / max(height, width))
     return Preprocessing(
         spec.image_size,
         max(spec.image_size, resize),
-        channels=row.input_shape[2],
-        classes=tuple(map(str, range(row.num_classes))),
+        channels=spec.channels or channels,
+        classes=tuple(map(str, range(spec.num_classes or row.num_classes))),
         normalise=row.recipe.normalise,
     )
 
@@ -95,10 +103,10 @@ def _preprocessing(spec: ProgramSpec, row: models.ModelSpec) -> Preprocessing:
 def _create(
     spec: ProgramSpec, row: models.ModelSpec, preprocessing: Preprocessing
 ) -> tuple[training.TrainState, training.TrainStep]:
-    recipe = row.recipe
+    recipe, classes = row.recipe, len(preprocessing.classes)
     augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
     return create_step(
-        models.build(spec.model, input_shape=preprocessing.network_shape),
+        models.build(spec.model, num_classes=classes, input_shape=preprocessing.network_shape),
         recipe,
         preprocessing.make_preprocess(augmentations),
         steps=STEPS,

@@ -110,6 +110,7 @@ STUDIES: dict[str, Study] = {
         measure=inference.measure,
         columns=inference.COLUMNS,
         check=inference.check,
+        answers=inference.ANSWERS,
     ),
     "search": Study(
         about="which classic model or small network classifies digits best, and how long does each "

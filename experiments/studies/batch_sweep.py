@@ -17,7 +17,7 @@ from experiments.measure.limits import memory_limit_and_use
 from experiments.measure.memory import MemoryPlan, is_out_of_memory, memory_plan, observed_peak
 from experiments.records import Record
 from experiments.records.formatting import readable
-from experiments.workloads import synthetic_step
+from experiments.workloads import network, synthetic_step
 from jaxcnn import models, parallel
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -76,7 +76,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     multiple = parallel.batch_multiple(config.strategy, len(backend.devices))
     defaults = {
         "batch_size": math.lcm(PRESETS[config.preset].first, multiple),
-        "image_size": max(spec.input_shape[:2]),
+        "image_size": network.image_size(config),
         "optimizer": spec.recipe.optimizer,
         "learning_rate": spec.recipe.learning_rate,
     }
@@ -95,7 +95,7 @@ def _case(config: RunConfig) -> Case:
         "memory_limit",
         "seed",
     )
-    settings = {name: getattr(config, name) for name in names}
+    settings = {name: getattr(config, name) for name in names} | network.noise_settings(config)
     parts = (config.model, config.strategy, config.precision, f"b{config.batch_size}")
     return Case(config, settings, parts)
 

@@ -4,6 +4,7 @@ From its records, `experiments.analysis.latency.served_within` computes the thro
 on latency.
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +20,12 @@ from experiments.measure.memory import memory_plan
 from experiments.measure.noise import noise
 from experiments.measure.timing import Compiled, Timing, time_call
 from experiments.studies import train
+from experiments.workloads import network
 from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype, load_predictor
 from experiments.workloads.trained_model import load_or_train, read_rows, single_device
 from jaxcnn import models
 from jaxcnn.backend import Backend
+from jaxcnn.quantize import NothingToQuantizeError
 
 BATCH_SIZES = {
     "quick": (1, 8, 32),
@@ -35,6 +38,7 @@ BUDGETS = {"quick": 0.3, "full": 4.0}  # seconds of sampling, unless `MIN_CALLS`
 MIN_CALLS = 100  # with fewer samples, the 99th percentile is the largest
 MAX_CALLS = 5000
 MAX_BUDGETS = 5  # sampling ends after this multiple of the budget even before `MIN_CALLS`
+ANSWERS = ("ok", "unsupported")  # the latter if no layer can compute in 8-bit integers
 COLUMNS = (
     "latency_p50",
     "latency_p90",
@@ -59,7 +63,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     training_config = training_config.with_defaults({"epochs": EPOCHS[config.preset]})
     (training,) = train.cases(training_config, single_device(backend))
     case_config = training.config
-    settings: dict[str, Any] = {"model": config.model, "dataset": config.dataset}
+    settings: dict[str, Any] = {"model": training.settings["model"], "dataset": config.dataset}
     if config.init_from:
         case_config = case_config.replace(image_size=config.image_size)
         settings["init_from"] = config.init_from
@@ -69,7 +73,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         Case(
             case_config,
             settings | {"precision": precision, "batch_size": batch_size},
-            (config.model, training.parts[1], precision, f"b{batch_size}"),
+            (*training.parts[:2], precision, f"b{batch_size}"),
             training.data,
         )
         for precision in PRECISIONS
@@ -80,9 +84,16 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 def _batch_sizes(config: RunConfig) -> tuple[int, ...]:
     if config.batch_size:
         return (config.batch_size,)
-    height, width, channels = models.spec(config.model).input_shape
-    elements = (config.image_size**2 if config.image_size else height * width) * channels
+    elements = _elements(config)
     return tuple(size for size in BATCH_SIZES[config.preset] if size * elements <= MAX_ELEMENTS)
+
+
+def _elements(config: RunConfig) -> int:
+    """Numbers in an image."""
+    published = models.spec(config.model).input_shape
+    if published and not config.image_size:
+        return math.prod(published)
+    return network.image_size(config) ** 2 * network.channels(config)
 
 
 def check(case: Case) -> None:
@@ -97,7 +108,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     batch_size, budget = case.settings["batch_size"], BUDGETS[config.preset]
     backend = single_device(context.backend)
     device, trained = backend.devices[0], load_or_train(config, backend)
-    predictor = load_predictor(precision, config, backend)
+    try:
+        predictor = load_predictor(precision, config, backend)
+    except NothingToQuantizeError as error:  # a user's own model in another library
+        return CaseResult(status="unsupported", message=str(error))
     rows = np.arange(batch_size) % len(trained.test)
     images, _ = read_rows(trained.test, rows, trained.preprocessing)
     placed = jax.device_put(images, device)

@@ -20,8 +20,7 @@ from experiments.config import RunConfig
 from experiments.harness.isolation import measure_isolated
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
 from experiments.measure.timing import Timing, compile_program, time_call
-from experiments.workloads import synthetic_step
-from jaxcnn import models
+from experiments.workloads import network, synthetic_step
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
@@ -86,7 +85,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         config = config.replace(model=QUICK_MODEL)
     defaults = {
         "batch_size": 64,
-        "image_size": max(models.spec(config.model).input_shape[:2]),
+        "image_size": network.image_size(config),
         "optimizer": "adam",
         "learning_rate": 1e-3,
     }
@@ -106,6 +105,7 @@ def _case(config: RunConfig, name: str) -> Case:
         "seed",
     )
     settings = {"instruction_set": name} | {option: getattr(config, option) for option in options}
+    settings |= network.noise_settings(config)
     return Case(config, settings, (config.model, name, config.precision, f"b{config.batch_size}"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.analysis.compile_matrix import BOUNDS
 from experiments.config import RunConfig
 from experiments.hardware import prices
-from experiments.harness.study import Case, CaseResult, Context
+from experiments.harness.study import DIGEST, Case, CaseResult, Context
 from experiments.preflight import libraries, targets
 from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
@@ -23,13 +23,14 @@ from experiments.preflight.targets import Target
 from experiments.preflight.worker import GPU_MEMORY_SHARE
 from experiments.records import load
 from experiments.records.published import PUBLISHED
-from experiments.workloads import synthetic_step
+from experiments.workloads import network, synthetic_step
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 
 COLUMNS = (*BOUNDS, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
+IF_GIVEN = ("num_classes", "channels")  # settings where they are not the published ones
 DEFAULT_BATCH = 128  # for networks whose recipe has none
 # A program that needs this multiple of the available memory is refused quickly at any optimization
 # level, so that the figures of the compiler's default level cost nothing.
@@ -63,17 +64,19 @@ def build_cases(
     *,
     effort: str,
     search_largest: bool,
+    channels: int | None = None,
 ) -> list[Case]:
     """A case for each network, target, precision and strategy.
 
     Args:
-      config: gives the batch and image size, if the user chose them.
+      config: gives the batch, the image size and the number of classes, if the user chose them.
       selected: the targets.
       names: of networks.
       strategies: keys of `parallel.STRATEGIES`, or ``auto``: jit on one device, data on several.
       precisions: keys of `training.PRECISIONS`.
       effort: ``quick`` compiles at the compiler's lowest optimization level, ``full`` as for a run.
       search_largest: whether to search for the largest batch that fits.
+      channels: of the images; by default the published ones, or those of the configured data set.
 
     Raises:
       InputError: an unknown network, strategy or precision, or a batch that does not divide among
@@ -84,7 +87,7 @@ def build_cases(
     for strategy in strategies:
         require_known("strategy", strategy, ("auto", *parallel.STRATEGIES))
     specs = [
-        (_spec(config, name, strategy, precision, target), target)
+        (_spec(config.replace(model=name), strategy, precision, target, channels), target)
         for name in names
         for target in selected
         for precision in precisions
@@ -94,9 +97,9 @@ def build_cases(
 
 
 def _spec(
-    config: RunConfig, name: str, strategy: str, precision: str, target: Target
+    config: RunConfig, strategy: str, precision: str, target: Target, channels: int | None
 ) -> ProgramSpec:
-    row = models.spec(name)
+    row = models.spec(config.model)
     unit = parallel.batch_multiple(strategy, target.devices)
     batch = config.batch_size or math.ceil((row.recipe.batch_size or DEFAULT_BATCH) / unit) * unit
     if batch % unit:
@@ -104,8 +107,20 @@ def _spec(
             f"batch size {batch} does not divide among the {unit} devices of {target.name}: "
             f"give a multiple of {unit}"
         )
-    image_size = config.image_size or max(row.input_shape[:2])
-    return ProgramSpec(name, batch, strategy, precision, image_size)
+    if row.num_classes is None and config.num_classes is None:
+        raise InputError(
+            f"model {models.label(config.model)} has no published number of classes: "
+            "give --num-classes"
+        )
+    return ProgramSpec(
+        model=config.model,
+        batch_size=batch,
+        strategy=strategy,
+        precision=precision,
+        image_size=network.image_size(config),
+        num_classes=config.num_classes,
+        channels=channels or (network.channels(config) if row.input_shape is None else None),
+    )
 
 
 def _case(
@@ -124,6 +139,7 @@ def _case(
         "precision": spec.precision,
         "batch_size": spec.batch_size,
         "image_size": spec.image_size,
+        **{name: getattr(spec, name) for name in IF_GIVEN if getattr(spec, name)},
         "effort": effort,
         "largest": search_largest,
         "compiler": libraries.compiler(target) or "none",
@@ -143,21 +159,23 @@ def measure(case: Case, context: Context) -> CaseResult:
     settings = case.settings
     target, is_full = targets.target(settings["target"]), settings["effort"] == "full"
     spec = ProgramSpec(
-        model=settings["model"],
+        model=case.config.model,
         batch_size=settings["batch_size"],
         strategy=settings["strategy"],
         precision=settings["precision"],
         image_size=settings["image_size"],
+        **{name: settings[name] for name in (*IF_GIVEN, DIGEST) if name in settings},
     )
     limit = None
     with Compiler(target, time_limit=case.config.time_limit, fresh=case.config.force) as compiler:
         result = _compile(compiler, spec, "" if is_full else LOWEST)
         if settings["largest"]:
             limit = find_largest(compiler, spec, result, full_effort=is_full)
-    bounds = _bound(case.config, result, spec, target)
+    epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
+    bounds = _bound(case.config, result, spec, target, epoch_images)
     estimate, remarks = _compare_with_measured(case, bounds, target)
     remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
-    provenance = _provenance(target, result, settings) | {
+    provenance = _provenance(target, result, settings, epoch_images) | {
         "compilations": compiler.compilations,
         "batches_tried": list(limit.tries) if limit else [],
         "remarks": remarks,
@@ -183,14 +201,18 @@ def _compile(compiler: Compiler, spec: ProgramSpec, level: str) -> CompileResult
     return result
 
 
-def _bound(config: RunConfig, result: CompileResult, spec: ProgramSpec, target: Target) -> Bound:
+def _bound(
+    config: RunConfig, result: CompileResult, spec: ProgramSpec, target: Target, images: int
+) -> Bound:
     price = prices.parse_price(config.price) if config.price is not None else None
     listed = prices.read_prices(config.prices) if config.prices is not None else None
     price, _ = prices.price_of(target.device, result.kind or target.row, listed, price)
-    return bound(result, spec, target, price, EPOCH_IMAGES[models.spec(spec.model).recipe.dataset])
+    return bound(result, spec, target, price, images)
 
 
-def _provenance(target: Target, result: CompileResult, settings: dict[str, Any]) -> dict[str, Any]:
+def _provenance(
+    target: Target, result: CompileResult, settings: dict[str, Any], epoch_images: int
+) -> dict[str, Any]:
     kind = result.kind or (target.device.kinds[0] if target.device else "CPU")
     return {
         "accelerator": kind,
@@ -202,7 +224,7 @@ def _provenance(target: Target, result: CompileResult, settings: dict[str, Any])
         "state": result.state,
         "compiler": settings["compiler"],
         "level": "lowest" if settings["effort"] == "quick" else "the compiler's own",
-        "epoch_images": EPOCH_IMAGES[models.spec(settings["model"]).recipe.dataset],
+        "epoch_images": epoch_images,
         "collectives": [
             {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
             for entry in result.collectives

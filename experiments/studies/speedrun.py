@@ -235,9 +235,9 @@ def _train_in_torch(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
         "train_labels": train.labels,
         "test_images": test.images,
         "test_labels": test.labels,
-        "whitening": np.asarray(setup.model.whitening[...]),
-        "mean": np.float32(setup.preprocessing.mean),
-        "std": np.float32(setup.preprocessing.std),
+        "whitening": np.asarray(setup.state.model_state["whitening"]),
+        "mean": np.array(setup.preprocessing.mean, np.float32),
+        "std": np.array(setup.preprocessing.std, np.float32),
     }
     try:
         result = run_in_torch(task, arrays, config.time_limit)

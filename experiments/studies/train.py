@@ -14,7 +14,7 @@ from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.harness.tensorboard import log_scalars
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
-from experiments.workloads import pipelines, training_metrics
+from experiments.workloads import network, pipelines, training_metrics
 from experiments.workloads.recipe_step import build_optimizer, describe
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
 from jaxcnn import data, models, parallel, training
@@ -22,7 +22,7 @@ from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.mixing import PAIR
 from jaxcnn.errors import InputError
-from jaxcnn.training.checkpoint import Restored
+from jaxcnn.training.checkpoint import MODEL_SOURCE, Restored
 from jaxcnn.training.history import History
 
 IDLE_SECONDS = 1.5  # utilisation of the idle machine is sampled this long before the training
@@ -59,9 +59,9 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
             f"model {config.model!r} detects objects and does not classify images: "
             "train it with --study=detection"
         )
-    recipe, published_size = spec.recipe, max(spec.input_shape[:2])
+    recipe, size = spec.recipe, network.image_size(config)
+    published_size = max(spec.input_shape[:2]) if spec.input_shape else size
     same_data = config.dataset.removeprefix("tfds:") == recipe.dataset
-    size = config.image_size or published_size
     defaults = {
         "batch_size": (same_data and recipe.batch_size) or dataset_defaults.batch_size,
         "epochs": (same_data and recipe.epochs) or dataset_defaults.epochs,
@@ -117,7 +117,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     """One training run, resumed from its checkpoint if there is one."""
     start = time.perf_counter()
     setup = build_setup(case.config, context.backend)
-    checkpoints = _open_checkpoints(setup, context)
+    checkpoints = _open_checkpoints(case, setup, context)
     restored = checkpoints.restore(setup.state) or Restored(setup.state, None, History())
     first_step = int(restored.state.step)
     restored.history.pipeline, reason = pipelines.choose(setup, restored.history.pipeline)
@@ -149,8 +149,10 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
 
 
-def _open_checkpoints(setup: TrainingSetup, context: Context) -> training.Checkpoints:
-    settings = setup.config.case_settings() | {"inputs": setup.preprocessing.to_json()}
+def _open_checkpoints(case: Case, setup: TrainingSetup, context: Context) -> training.Checkpoints:
+    settings = case.settings | {"inputs": setup.preprocessing.to_json()}
+    if models.is_user_model(case.config.model):
+        settings = settings | {MODEL_SOURCE: case.config.model}
     checkpoints = training.Checkpoints(context.scratch, settings)
     if setup.config.force:
         checkpoints.delete()
@@ -211,7 +213,7 @@ def _announce(context: Context, setup: TrainingSetup, pipeline: str, first_step:
         **{f"note {number}": note for number, note in enumerate(setup.dataset.notes, 1)},
         "pipeline": pipeline,
         "case": (
-            f"{config.model}, {config.precision}, strategy {config.strategy}, "
+            f"{models.label(config.model)}, {config.precision}, strategy {config.strategy}, "
             f"batch {config.batch_size}, {config.epochs} epochs"
         ),
         "recipe": describe(config),

@@ -10,6 +10,7 @@ from flax import nnx
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
+from jaxcnn.training.checkpoint import MODEL_SOURCE
 
 # The classes of Pascal VOC, in the order of Darknet's voc.names.
 VOC = (
@@ -48,11 +49,12 @@ class PretrainedModel:
     """A trained network.
 
     Attributes:
-      name: see `models.spec`.
+      name: see `models.spec`; a user's own model is found by it from any folder.
       model: the network with its weights.
       preprocessing: from stored images to the network's input, and the names of the classes.
       precision: in which it was evaluated.
       from_checkpoint: it comes from a checkpoint of a study, not from another framework.
+      notes: remarks for the user.
     """
 
     name: str
@@ -60,6 +62,7 @@ class PretrainedModel:
     preprocessing: Preprocessing
     precision: str = "float32"
     from_checkpoint: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def detects(self) -> bool:
@@ -98,7 +101,10 @@ def _load_checkpoint(
     saved_name, preprocessing = identity.get("model"), _read_preprocessing(folder, identity)
     if not isinstance(saved_name, str):
         raise InputError(f"the checkpoint in {folder} does not say which model it is of")
-    if name not in (None, saved_name):
+    notes: tuple[str, ...] = ()
+    if MODEL_SOURCE in identity:
+        saved_name, notes = _find_user_model(folder, identity, name)
+    elif name not in (None, saved_name):
         raise InputError(
             f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: omit --model"
         )
@@ -114,7 +120,43 @@ def _load_checkpoint(
         preprocessing,
         precision=identity.get("precision", "float32"),
         from_checkpoint=True,
+        notes=notes,
     )
+
+
+def _find_user_model(
+    folder: epath.Path, identity: dict[str, Any], name: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """The name of the model of a checkpoint, a user's own one, and remarks on it.
+
+    Args:
+      folder: of the checkpoint.
+      identity: of the checkpoint.
+      name: where the user says that the model is; None for where it was in training.
+
+    Raises:
+      InputError: it is not there, or `name` is not that of a user's own model.
+    """
+    saved, source = identity["model"], identity[MODEL_SOURCE]
+    if name is None and not _exists(source):
+        raise InputError(
+            f"the checkpoint in {folder} is of model {saved}, and there is no {source}: say where "
+            f"the model is now, as in --model=PATH/{saved}"
+        )
+    if name is not None and not models.is_user_model(name):
+        raise InputError(
+            f"the checkpoint in {folder} is of model {saved}, not {name!r}: omit --model"
+        )
+    user = models.load_user_model(name or source)
+    if user.digest == identity.get("model_digest"):
+        return user.name, ()
+    return user.name, (f"{user.file} has changed since the network was trained",)
+
+
+def _exists(source: str) -> bool:
+    """Whether the file of a user's own model is there; modules are found by importing them."""
+    target = source.rpartition(":")[0]
+    return not target.endswith(".py") or epath.Path(target).exists()
 
 
 def _read_preprocessing(folder: epath.Path, identity: dict[str, Any]) -> Preprocessing:
@@ -131,6 +173,11 @@ def _load_file(
     file: epath.Path, name: str, names_file: str | None, image_size: int | None
 ) -> PretrainedModel:
     row = models.spec(name)
+    if row.input_shape is None:
+        raise InputError(
+            f"{file} is of a network of another framework, and model {models.label(name)} is your "
+            "own: predict with a checkpoint of it"
+        )
     arrays = weights.read(file, name, nnx.eval_shape(lambda: models.build(name)))
     is_darknet = file.suffix == DARKNET
     count = _class_count(file, arrays, row.detects)

@@ -3,12 +3,14 @@
 import dataclasses
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
 from jax import Array
 
 from experiments.config import RunConfig
+from experiments.workloads import network
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.recipe_step import create_step
 from jaxcnn import data, models, parallel, weights
@@ -119,23 +121,27 @@ def check_setup(config: RunConfig) -> None:
       InputError: as `build_setup`.
     """
     dataset, _ = _open_splits(config)
-    published_size = max(models.spec(config.model).input_shape[:2])
-    if config.init_from or config.image_size != published_size:
-        preprocessing = Preprocessing(
-            config.image_size, config.resize, dataset.channels, dataset.classes, config.normalise
+    published = models.spec(config.model).input_shape
+    if config.init_from or published is None or config.image_size != max(published[:2]):
+        shape = (config.image_size, config.image_size, dataset.channels)
+        classes = len(dataset.classes)
+        nnx.eval_shape(
+            lambda: _load_initial_weights(
+                config, models.build(config.model, num_classes=classes, input_shape=shape)
+            )
         )
-        nnx.eval_shape(lambda: _build_model(config, dataset, preprocessing))
 
 
 def _build_model(
     config: RunConfig, dataset: data.Dataset, preprocessing: Preprocessing
 ) -> nnx.Module:
-    model = models.build(
-        config.model,
-        num_classes=len(dataset.classes),
-        input_shape=preprocessing.network_shape,
-        seed=config.seed,
-    )
+    shape = preprocessing.network_shape
+    model = network.build_network(config, len(dataset.classes), shape)
+    return _load_initial_weights(config, model)
+
+
+def _load_initial_weights(config: RunConfig, model: nnx.Module) -> nnx.Module:
+    """Assigns the weights of `--init-from` in place, if it is given."""
     if config.init_from:
         pretrained = weights.read(config.init_from, config.model, model)
         weights.assign(model, pretrained, new_head=True)
@@ -153,16 +159,32 @@ def _create(
         steps_per_epoch=fit_config.steps_per_epoch,
         precision=config.precision,
         weight_decay_layers=models.spec(config.model).recipe.weight_decay_layers,
-        trainable=models.heads(model) if config.freeze else (),
+        trainable=_trained_layers(config, model),
         seed=config.seed,
     )
+
+
+def _trained_layers(config: RunConfig, model: nnx.Module) -> tuple[str, ...]:
+    """The layers that are trained; empty for all.
+
+    Raises:
+      InputError: the last layer alone is to be trained, and it cannot be told which one that is.
+    """
+    heads = models.heads(model) if config.freeze else ()
+    if config.freeze and not heads:
+        raise InputError(
+            f"--freeze trains the layer 'out' alone, and model {models.label(config.model)} has no "
+            "layer of this name: call its last layer 'out' (a module of Flax NNX), or leave "
+            "--freeze out"
+        )
+    return heads
 
 
 def _normalized_sample(train: Split, preprocessing: Preprocessing) -> Array:
     """The first training images as the network gets them, ``f32[N, H, W, C]``."""
     sample = data.Subset(train, np.arange(min(WHITENING_IMAGES, len(train))))
     images = data.as_arrays(sample, preprocessing.stored_shape).images
-    return preprocessing.make_preprocess()(images, None)
+    return preprocessing.make_preprocess()(jnp.asarray(images), None)
 
 
 def _open_data(config: RunConfig, holds_out: bool) -> tuple[data.Dataset, Splits, Preprocessing]:
@@ -177,13 +199,17 @@ def _open_data(config: RunConfig, holds_out: bool) -> tuple[data.Dataset, Splits
 
 
 def _open_splits(config: RunConfig, holds_out: bool = True) -> tuple[data.Dataset, Splits]:
-    channels = models.spec(config.model).input_shape[2]
     dataset = data.open_dataset(
-        config.dataset,
-        shape=(config.resize, config.resize, channels),
+        network.dataset_name(config),
+        shape=(config.resize, config.resize, network.channels(config)),
         data_dir=config.data_dir,
         skip_bad_images=config.skip_bad_images,
     )
+    if config.num_classes not in (None, len(dataset.classes)):
+        raise InputError(
+            f"--num-classes={config.num_classes}: dataset {config.dataset!r} has "
+            f"{len(dataset.classes)} classes; leave the option out"
+        )
     train, validation = dataset.train, dataset.test
     if holds_out:
         train, validation = data.hold_out(dataset.train, config.validation)

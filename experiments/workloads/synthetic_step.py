@@ -10,6 +10,7 @@ from experiments.config import RunConfig
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import memory_plan
 from experiments.measure.timing import Compiled, Timing, compile_program, time_call
+from experiments.workloads import network
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
@@ -59,7 +60,7 @@ def fill_defaults(config: RunConfig) -> RunConfig:
       InputError: an unknown model, optimizer or precision.
     """
     defaults = {
-        "image_size": max(models.spec(config.model).input_shape[:2]),
+        "image_size": network.image_size(config),
         "batch_size": BATCH_SIZES[config.preset],
         "optimizer": "momentum",
         "learning_rate": 0.01,
@@ -94,23 +95,24 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
         "learning_rate",
         "seed",
     )
-    return {"point": point} | {name: getattr(config, name) for name in names}
+    options = {name: getattr(config, name) for name in names}
+    return {"point": point} | options | network.noise_settings(config)
 
 
-def build(config: RunConfig, backend: Backend, *, num_classes: int = 10) -> StepProgram:
+def build(config: RunConfig, backend: Backend) -> StepProgram:
     """Builds, places and compiles the step of a configuration on images of noise.
 
     Args:
-      config: defaults filled in; of its options `model`, `image_size`, `batch_size`, `precision`,
-        `strategy`, `optimizer`, `learning_rate` and `seed` are used.
+      config: defaults filled in; of its options `model`, `image_size`, `num_classes`, `batch_size`,
+        `precision`, `strategy`, `optimizer`, `learning_rate` and `seed` are used.
       backend: the devices.
-      num_classes: of the labels.
     """
-    channels = models.spec(config.model).input_shape[2]
+    channels = network.channels(config)
+    num_classes = config.num_classes or network.NUM_CLASSES
     classes = tuple(map(str, range(num_classes)))
     preprocessing = Preprocessing(config.image_size, config.image_size, channels, classes)
     shape = preprocessing.network_shape
-    model = models.build(config.model, num_classes=num_classes, input_shape=shape, seed=config.seed)
+    model = network.build_network(config, num_classes, shape)
     optimizer = training.optimizer(
         config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1
     )

@@ -16,6 +16,7 @@ from experiments.measure.noise import median_interval, noise
 from experiments.measure.utilisation import Sampler
 from experiments.workloads.pipelines import Pipeline
 from experiments.workloads.setup import TrainingSetup
+from jaxcnn import models
 from jaxcnn.training.history import History
 
 COLUMNS = (
@@ -46,16 +47,23 @@ def step_work(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]:
     batch = abstract_batch(setup)
     work = {
         "flops_per_step": model_flops(setup.step, setup.state, batch),
-        "closed_form_flops_per_step": training_step_flops(
-            setup.model,
-            setup.preprocessing.network_shape,
-            setup.config.batch_size,
-            setup.step.network.trainable,
-        ),
+        "closed_form_flops_per_step": _closed_form(setup),
         "compiler_flops_per_step": compiler_counts(pipeline.program.executable).flops,
         "bytes_per_step": compulsory_bytes(setup.step, setup.state, batch),
     }
     return _known(work)
+
+
+def _closed_form(setup: TrainingSetup) -> int | None:
+    """The FLOPs of a step by its layers; None for a user's own model, of any layers."""
+    if models.is_user_model(setup.config.model):
+        return None
+    return training_step_flops(
+        setup.model,
+        setup.preprocessing.network_shape,
+        setup.config.batch_size,
+        setup.step.network.trainable,
+    )
 
 
 def quality_metrics(history: History, test: dict[str, float]) -> dict[str, float]:
@@ -149,7 +157,7 @@ def remarks(work: dict[str, float], history: History, devices: int) -> list[str]
     check = compare_flops(
         jaxpr=work["flops_per_step"],
         compiler=compiler and compiler * devices,
-        closed_form=work["closed_form_flops_per_step"],
+        closed_form=work.get("closed_form_flops_per_step"),
     )
     times = _steady_step_times(history)
     texts = {

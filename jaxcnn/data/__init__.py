@@ -11,6 +11,7 @@ from jaxcnn.data import digits, folder, synthetic, tfds
 from jaxcnn.data.source import (
     Dataset,
     FittedSplit,
+    ImageShape,
     Shape,
     Subset,
     as_arrays,
@@ -29,6 +30,7 @@ __all__ = [
     "channel_statistics",
     "fingerprint",
     "hold_out",
+    "image_shape",
     "open_dataset",
     "spec",
 ]
@@ -45,6 +47,7 @@ class DatasetSpec:
       about: one-line description.
       augment: default augmentations, comma-separated; see `augment.AUGMENTATIONS`.
       fingerprint: ``fingerprint(argument, data_dir)``, a string that changes with the data.
+      image_shape: ``image_shape(argument, data_dir)``, see the function of this name.
     """
 
     open: Callable[[str, Shape, str | None, bool], Dataset]
@@ -53,12 +56,18 @@ class DatasetSpec:
     about: str
     augment: str = "none"
     fingerprint: Callable[[str, str | None], str] = lambda argument, data_dir: ""
+    image_shape: Callable[[str, str | None], ImageShape] = lambda argument, data_dir: (
+        None,
+        None,
+        3,
+    )
 
 
 DATASETS: dict[str, DatasetSpec] = {
     "digits": DatasetSpec(
         about="1,797 handwritten digits, 8×8, part of scikit-learn",
         open=digits.load,
+        image_shape=lambda argument, data_dir: (8, 8, 1),
         epochs=30,
         batch_size=32,
         augment="shift",
@@ -67,6 +76,7 @@ DATASETS: dict[str, DatasetSpec] = {
         about="70,000 handwritten digits, 28×28 (tfds:mnist)",
         open=tfds.load_named("mnist"),
         fingerprint=tfds.fingerprint_named("mnist"),
+        image_shape=lambda argument, data_dir: (28, 28, 1),
         epochs=5,
         batch_size=128,
     ),
@@ -74,6 +84,7 @@ DATASETS: dict[str, DatasetSpec] = {
         about="60,000 color photos, 32×32 (tfds:cifar10)",
         open=tfds.load_named("cifar10"),
         fingerprint=tfds.fingerprint_named("cifar10"),
+        image_shape=lambda argument, data_dir: (32, 32, 3),
         epochs=20,
         batch_size=128,
         augment="shift,flip",
@@ -90,6 +101,7 @@ DATASETS: dict[str, DatasetSpec] = {
         about="tfds:NAME[/CONFIG][:VERSION], any prepared TFDS image-classification dataset",
         open=tfds.load,
         fingerprint=tfds.fingerprint,
+        image_shape=tfds.image_shape,
         epochs=10,
         batch_size=128,
     ),
@@ -172,3 +184,22 @@ def fingerprint(name: str, *, data_dir: str | None = None) -> str:
       InputError: as `open_dataset`, for the problems that show without reading images.
     """
     return spec(name).fingerprint(name.partition(":")[2], data_dir)
+
+
+def image_shape(name: str, *, data_dir: str | None = None) -> ImageShape:
+    """Height, width and channels of a dataset's images; the sides are None if they vary.
+
+    Does not read images. Folders have images of any size, and synthetic images any size that is
+    given to `open_dataset`; both have three channels.
+
+    Args:
+      name: see `open_dataset`.
+      data_dir: see `open_dataset`.
+
+    Raises:
+      InputError: as `open_dataset`, for the problems that show without reading images.
+
+    >>> image_shape("digits"), image_shape("synthetic")
+    ((8, 8, 1), (None, None, 3))
+    """
+    return spec(name).image_shape(name.partition(":")[2], data_dir)

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 Shape = tuple[int, int, int]
+ImageShape = tuple[int | None, int | None, int]  # sides are None where images differ in size
 Example = tuple[np.ndarray, int]
 
 _MAX_PADDING = 4  # pixels; LeCun et al. 1998 center the 28×28 digit in a 32×32 field

@@ -7,36 +7,46 @@ import numpy as np
 from jaxcnn.data.source import ArraySplit, Dataset, Shape, hold_out
 from jaxcnn.errors import InputError
 
-CLASSES = 10
+CLASSES = 10  # by default
 DEFAULT_COUNT = 2560
 
 
 def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
-    """Generates a dataset of ten classes.
+    """Generates a dataset.
 
     Each class has a fixed random image; an example is its class's image plus noise of twice the
     amplitude. A fifth of the examples is the test set.
 
     Args:
-      argument: number of examples; `DEFAULT_COUNT` if empty.
+      argument: ``COUNT:CLASSES``, the numbers of examples and of classes; `DEFAULT_COUNT` and
+        `CLASSES` if empty.
       shape: height, width and channels of the images.
       data_dir: not used.
       skip_bad: not used.
 
     Raises:
-      InputError: `argument` is not a number, or below 20.
+      InputError: one of them is not a number, or there are fewer than two examples of a class.
     """
-    if argument and (not re.fullmatch(r"[0-9]{1,9}", argument) or int(argument) < 2 * CLASSES):
-        raise InputError(
-            f"dataset 'synthetic:{argument}': the number of examples after the colon must be "
-            f"{2 * CLASSES} or more, with at most nine digits"
-        )
-    count = int(argument or DEFAULT_COUNT)
+    count, classes = _parse(argument)
     rng = np.random.default_rng(0)
-    class_images = rng.integers(0, 86, (CLASSES, *shape), np.uint8)
-    labels = rng.integers(0, CLASSES, count, np.int32)
+    class_images = rng.integers(0, 86, (classes, *shape), np.uint8)
+    labels = rng.integers(0, classes, count, np.int32)
     images = rng.integers(0, 170, (count, *shape), np.uint8)
     images += class_images[labels]
     train, test = hold_out(ArraySplit(images, labels), 0.2)
-    names = tuple(str(label) for label in range(CLASSES))
+    names = tuple(str(label) for label in range(classes))
     return Dataset("synthetic", names, shape[2], train, test)
+
+
+def _parse(argument: str) -> tuple[int, int]:
+    """The numbers of examples and of classes."""
+    match = re.fullmatch(r"(\d{1,9})?(?::([1-9]\d{0,5}))?", argument)
+    if match:
+        classes = int(match[2] or CLASSES)
+        count = int(match[1] or max(DEFAULT_COUNT, 10 * classes))
+        if count >= 2 * classes:
+            return count, classes
+    raise InputError(
+        f"dataset 'synthetic:{argument}': write synthetic:COUNT or synthetic:COUNT:CLASSES, "
+        f"with a COUNT of {2 * CLASSES} or more, or two for each class, of at most nine digits"
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from jaxcnn.data.source import Dataset, Example, Shape, Split, hold_out
+from jaxcnn.data.source import Dataset, Example, ImageShape, Shape, Split, hold_out
 from jaxcnn.errors import InputError
 
 
@@ -83,6 +83,24 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     train, test, note = _train_and_test(argument, splits)
     notes = (note,) if note else ()
     return Dataset(f"tfds:{argument}", tuple(label.names), channels, train, test, notes)
+
+
+def image_shape(argument: str, data_dir: str | None) -> ImageShape:
+    """Height, width and channels of the images, by the metadata of the prepared dataset.
+
+    Raises:
+      InputError: the dataset is not prepared, or its metadata is damaged.
+    """
+    info = _version_folder(argument, data_dir) / "features.json"
+    try:
+        features = json.loads(info.read_text())["featuresDict"]["features"]
+        sides = map(int, features["image"]["image"]["shape"]["dimensions"])
+        height, width, channels = (side if side > 0 else None for side in sides)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"dataset 'tfds:{argument}': {info} does not say how large the images are"
+        ) from error
+    return height, width, channels or 3
 
 
 def fingerprint(argument: str, data_dir: str | None) -> str:

@@ -1,27 +1,44 @@
 """Networks as Flax NNX modules, and the table of them."""
 
+import functools
 import math
 import re
+from typing import Any
 
 import jax
 from flax import nnx
 
 from jaxcnn.errors import InputError, require_known
+from jaxcnn.models import recipes
 from jaxcnn.models.darknet import YOLOv2
 from jaxcnn.models.model_spec import ModelSpec, Shape
 from jaxcnn.models.recipe import Recipe
 from jaxcnn.models.shapes import ImagesTooSmallError
 from jaxcnn.models.table import MODELS
+from jaxcnn.models.user_model import (
+    UserModel,
+    check_digest,
+    is_user_model,
+    label,
+    load_user_model,
+)
+from jaxcnn.models.user_network import make_user_network, require_finite
 
 __all__ = [
     "MODELS",
     "ModelSpec",
     "Recipe",
+    "UserModel",
     "YOLOv2",
     "build",
+    "check_digest",
     "count_non_trainable",
     "count_parameters",
     "heads",
+    "is_user_model",
+    "label",
+    "load_user_model",
+    "require_finite",
     "spec",
 ]
 
@@ -29,8 +46,12 @@ __all__ = [
 def spec(name: str) -> ModelSpec:
     """The row of `MODELS` for a name such as ``lenet5`` or ``mlp:4096``.
 
+    A user's own model, ``./file.py:Factory`` or ``package.module:Factory``, has a row without
+    published sizes.
+
     Raises:
-      InputError: an unknown model, or a width for a model that has none.
+      InputError: an unknown model, a width for a model that has none, or a user's model that cannot
+        be imported.
 
     >>> spec("mlp:4096").input_shape
     (28, 28, 1)
@@ -45,7 +66,7 @@ def build(
     """Builds a network with random weights.
 
     Args:
-      name: a key of `MODELS`, followed by a width where the model has one, as in ``mlp:4096``.
+      name: see `spec`.
       num_classes: the number of classes; by default the published one.
       input_shape: height, width and channels of the images; by default the published ones.
       seed: of the weights and of dropout.
@@ -54,15 +75,21 @@ def build(
       A module from images ``f32[N, H, W, C]`` to logits ``f32[N, num_classes]``.
 
     Raises:
-      InputError: an unknown model, or images that are too small for the network.
+      InputError: an unknown model, images that are too small for the network, or a user's model
+        whose sizes are not given, or that is not a network (`user_network.make_user_network`).
 
     >>> count_parameters(build("lenet5"))
     61706
     """
     row, options = _parse(name)
-    shape = input_shape or row.input_shape
+    shape, classes = input_shape or row.input_shape, num_classes or row.num_classes
+    if shape is None or classes is None:
+        raise InputError(
+            f"model {label(name)} has no published sizes: give the shape of the images and the "
+            "number of classes"
+        )
     try:
-        return row.make(shape, num_classes or row.num_classes, rngs=nnx.Rngs(seed), **options)
+        return row.make(shape, classes, rngs=nnx.Rngs(seed), **options)
     except ImagesTooSmallError as error:
         height, width, _ = row.input_shape
         raise InputError(
@@ -84,20 +111,23 @@ def count_non_trainable(model: nnx.Module) -> int:
 def heads(model: nnx.Module) -> tuple[str, ...]:
     """Names of the layers that depend on the number of classes.
 
-    These are ``out`` and, in GoogLeNet, the auxiliary heads.
+    These are ``out`` and, in GoogLeNet, the auxiliary heads. A user's model may have none of them.
 
     >>> heads(build("lenet5"))
     ('out',)
     """
-    return tuple(name for name in ("out", "head1", "head2") if hasattr(model, name))
+    names = ("out", "head1", "head2")
+    return tuple(name for name in names if isinstance(getattr(model, name, None), nnx.Module))
 
 
 def _count(state: nnx.State) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state))
 
 
-def _parse(name: str) -> tuple[ModelSpec, dict[str, int]]:
+def _parse(name: str) -> tuple[ModelSpec, dict[str, Any]]:
     """The row of a model and the options of its `make`, ``width`` where it has one."""
+    if is_user_model(name):
+        return _user_row(load_user_model(name)), {}
     base, colon, width = name.partition(":")
     require_known("model", base, MODELS)
     row = MODELS[base]
@@ -109,3 +139,16 @@ def _parse(name: str) -> tuple[ModelSpec, dict[str, int]]:
             f"model {name!r}: a width from 1 to 999999 may follow only {with_width}, as in mlp:4096"
         )
     return row, {"width": int(width)}
+
+
+def _user_row(user: UserModel) -> ModelSpec:
+    """The row of a user's own model, of which only the recipe is known."""
+    return ModelSpec(
+        make=functools.partial(make_user_network, user),
+        input_shape=None,
+        num_classes=None,
+        parameters=None,
+        flops=None,
+        source=f"{user.file}, SHA-256 {user.digest}…",
+        recipe=recipes.OURS,
+    )

@@ -1,4 +1,4 @@
-"""What is published about a network: the columns of the table of models."""
+"""What is known about a network: the columns of the table of models."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A row of `MODELS`.
+    """A row of `MODELS`, or a user's own model, of which no sizes are published.
 
     Attributes:
       make: ``make(input_shape, num_classes, rngs=…)`` builds the module.
-      input_shape: published height, width and channels of the images.
-      num_classes: published number of classes.
-      parameters: trainable parameters at the published input shape.
+      input_shape: published height, width and channels of the images; None if not published.
+      num_classes: published number of classes; None if not published.
+      parameters: trainable parameters at the published input shape; None if not published.
       flops: FLOPs of the forward pass for one image at the published input shape: matrix products
-        and convolutions, two for each multiply-add.
+        and convolutions, two for each multiply-add; None if not published.
       source: the publication that describes the network.
       recipe: how the network was trained.
       non_trainable: running means and variances, and other numbers that are not trained.
@@ -29,10 +29,10 @@ class ModelSpec:
     """
 
     make: Callable[..., nnx.Module]
-    input_shape: Shape
-    num_classes: int
-    parameters: int
-    flops: int
+    input_shape: Shape | None
+    num_classes: int | None
+    parameters: int | None
+    flops: int | None
     source: str
     recipe: Recipe
     non_trainable: int = 0
@@ -40,5 +40,6 @@ class ModelSpec:
     detects: bool = False
 
     def __post_init__(self):
-        if min(*self.input_shape, self.num_classes, self.parameters, self.flops) < 1:
+        sizes = (*(self.input_shape or ()), self.num_classes, self.parameters, self.flops)
+        if any(size is not None and size < 1 for size in sizes):
             raise ValueError(f"sizes must be positive: {self}")

@@ -97,8 +97,8 @@ def whitening_kernel(images: Array, epsilon: float = WHITENING_EPSILON) -> Array
     >>> whitening_kernel(np.random.default_rng(0).normal(size=(8, 4, 4, 3))).shape
     (2, 2, 3, 24)
     """
-    images = np.asarray(images, np.float64)
-    windows = np.lib.stride_tricks.sliding_window_view(images, (PATCH, PATCH), axis=(1, 2))
+    pixels = np.asarray(images, np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (PATCH, PATCH), axis=(1, 2))
     patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, PATCH**2 * images.shape[-1])
     values, vectors = np.linalg.eigh(patches.T @ patches / len(patches))
     filters = (vectors / np.sqrt(values + epsilon)).reshape(PATCH, PATCH, images.shape[-1], -1)

@@ -6,6 +6,6 @@ float32.
 """
 
 from jaxcnn.quantize.layers import Int8Conv, Int8Linear
-from jaxcnn.quantize.network import quantize, quantized_layers
+from jaxcnn.quantize.network import NothingToQuantizeError, quantize, quantized_layers
 
-__all__ = ["Int8Conv", "Int8Linear", "quantize", "quantized_layers"]
+__all__ = ["Int8Conv", "Int8Linear", "NothingToQuantizeError", "quantize", "quantized_layers"]

@@ -14,6 +14,10 @@ from jaxcnn.quantize.layers import Int8Conv, Int8Linear, is_quantizable, quantiz
 BATCH = 64  # images per calibration batch
 
 
+class NothingToQuantizeError(InputError):
+    """A network has no layer that can compute in 8-bit integers."""
+
+
 class ObservedLayer(nnx.Module):
     """A layer that records how large its inputs are.
 
@@ -62,8 +66,9 @@ def quantize(
       A new network, in evaluation mode.
 
     Raises:
-      InputError: no images, an invalid percentile, an unknown layer in `keep`, no layer to
-        quantize, or values that are not finite.
+      NothingToQuantizeError: no layer to quantize.
+      InputError: no images, an invalid percentile, an unknown layer in `keep`, or values that are
+        not finite.
 
     References:
       Jacob et al. 2018, *Quantization and Training of Neural Networks for Efficient
@@ -101,7 +106,7 @@ def _layers_to_quantize(model: nnx.Module, keep: tuple[str, ...]) -> set[str]:
     for name in keep:
         require_known("layer", name, names)
     if not set(names) - set(keep):
-        raise InputError(
+        raise NothingToQuantizeError(
             "no layer to quantize: the network has no dense layer and no convolution over images "
             "that is not kept"
         )

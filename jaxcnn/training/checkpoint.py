@@ -14,6 +14,9 @@ from jaxcnn.training.history import History
 from jaxcnn.training.state import TrainState
 
 _IDENTITY = "identity.json"
+# In the identity of a user's own model: where it was. Not compared, as a run may move to another
+# machine.
+MODEL_SOURCE = "model_source"
 _OLD_NAMES = {"ema_params": "average", "lr_scale": "rate"}  # fields of `TrainState` before 0.2
 
 
@@ -145,7 +148,7 @@ class Checkpoints:
             raise self._damaged(f"{_IDENTITY}: {error}") from error
         differences = [
             f"{name} {saved.get(name)!r} there, {self._identity.get(name)!r} here"
-            for name in sorted(saved.keys() | self._identity.keys())
+            for name in sorted((saved.keys() | self._identity.keys()) - {MODEL_SOURCE})
             if saved.get(name) != self._identity.get(name)
         ]
         if differences:

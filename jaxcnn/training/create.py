@@ -130,7 +130,7 @@ def _make_settings_hashable(model: nnx.Module) -> None:
         for name, value in list(vars(module).items()):
             if isinstance(module, (nnx.Conv, nnx.ConvTranspose)) and isinstance(value, list):
                 setattr(module, name, _to_tuple(value))
-            elif isinstance(value, (list, dict, set)) and not nnx.is_data(value):
+            elif isinstance(value, (list, dict, set)) and not nnx.has_data(value):
                 layer = ".".join(map(str, path)) or "the model itself"
                 raise InputError(
                     f"{name} of {layer} ({type(module).__name__}) is a {type(value).__name__}, "

@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from jaxcnn.training.objective import Batch, Metrics
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import UNSHARDED, BatchSharding, EvalStep, TrainStep
+from jaxcnn.training.step import UNSHARDED, BatchSharding, TrainStep
 
 
 class TrainFeed(Protocol):
@@ -43,6 +43,19 @@ class EvaluationFeed(Protocol):
         ...
 
 
+class Evaluation(Protocol):
+    """An `EvalStep`, or another function of a state and a batch that returns summed metrics."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics."""
+        ...
+
+    def __call__(self, state: TrainState, batch: Batch, sharding: BatchSharding) -> Metrics:
+        """Masked sums over the global batch."""
+        ...
+
+
 def multi_step(step: TrainStep, feed: TrainFeed) -> Callable:
     """Returns ``run(state, data, count) -> (state, metrics)``, which takes `count` train steps.
 
@@ -68,7 +81,7 @@ def multi_step(step: TrainStep, feed: TrainFeed) -> Callable:
     return run
 
 
-def evaluate_dataset(evaluate: EvalStep, feed: EvaluationFeed) -> Callable:
+def evaluate_dataset(evaluate: Evaluation, feed: EvaluationFeed) -> Callable:
     """Returns ``run(state, data, count) -> metrics``, the sums over the first `count` examples.
 
     `count` is traced: data sets of different sizes, padded to one size, share a program.

@@ -100,8 +100,8 @@ def _require_fit(required: dict[str, Shape], weights: Weights, unknown: list[str
     if problems:
         raise InputError(
             f"the weights do not fit the network: {'; '.join(problems)}. They must be of the same "
-            "--model, for images of the same size; only with --init-from may the last layer be for "
-            "other classes, and it then starts from random values"
+            "--model, for images of the same size; only with --init-from may the last layer, if it "
+            "is called 'out', be for other classes, and it then starts from random values"
         )
 
 

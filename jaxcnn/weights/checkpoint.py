@@ -21,7 +21,7 @@ def read_checkpoint(folder: epath.PathLike) -> Weights:
     """Reads the weights that evaluation uses.
 
     These are the best weights, or the last ones if no best weights were saved. Averaged parameters
-    replace the parameters. Random keys and counters are left out.
+    replace the parameters. Streams of random numbers are left out.
 
     Args:
       folder: of the checkpoint; it has the sub-folders ``last`` and ``best``.
@@ -78,7 +78,7 @@ def _read_state(folder: epath.Path) -> dict[str, Any]:
     """The weights of a state as NumPy arrays, so that the devices it was saved on do not matter."""
     handler = ocp.PyTreeCheckpointHandler()
     saved = handler.metadata(folder).tree
-    target = _floating_point_leaves({name: saved[name] for name in _FIELDS if name in saved})
+    target = _without_streams({name: saved[name] for name in _FIELDS if name in saved})
     restore_args = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     return handler.restore(
         folder,
@@ -86,12 +86,27 @@ def _read_state(folder: epath.Path) -> dict[str, Any]:
     )
 
 
-def _floating_point_leaves(tree: Any) -> Any:
-    """The tree without keys and counters, its integer leaves, and without empty branches."""
+def _without_streams(tree: Any) -> Any:
+    """The tree without the streams of random numbers (`nnx.RngStream`) and empty branches."""
     if not isinstance(tree, dict):
-        return tree if jnp.issubdtype(tree.dtype, jnp.floating) else None
-    children = {name: _floating_point_leaves(child) for name, child in tree.items()}
+        return tree
+    children = {
+        name: _without_streams(child) for name, child in tree.items() if not _is_stream(child)
+    }
     return {name: child for name, child in children.items() if child}
+
+
+def _is_stream(tree: Any) -> bool:
+    """Whether this is a key and the number of its uses, neither of them a floating-point number."""
+    return (
+        isinstance(tree, dict)
+        and tree.keys() == {"key", "count"}
+        and not any(isinstance(leaf, dict) or _is_floating(leaf) for leaf in tree.values())
+    )
+
+
+def _is_floating(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Weights:

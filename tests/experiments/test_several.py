@@ -126,7 +126,8 @@ def test_one_table_names_what_differs_and_a_failure_is_a_row(capsys, tmp_path, m
         ),
         (["--model=mlp,lenet6"], "--model=lenet6", "did you mean 'lenet5'"),
         (["--precision=float32,float23"], "--precision=float23", "did you mean 'float32'"),
-        (["--model=./a,b.py:Net"], "--model=./a", "unknown model './a'"),  # a comma separates
+        # A comma separates.
+        (["--model=./a,b.py:Net"], "--model=./a", "give the class or the function after a colon"),
     ],
 )
 def test_an_impossible_combination_ends_the_run_beforehand(

@@ -74,9 +74,10 @@ def test_a_response_counts_even_if_the_child_crashes_afterwards(program):
 
 
 def test_an_input_error_of_the_child_is_raised_in_the_parent(program):
-    program("""echo '{"input_error": "no such thing"}' > $3""")
-    with pytest.raises(InputError, match="no such thing"):
+    program("""echo '{"input_error": "no such thing", "details": "line 3"}' > $3""")
+    with pytest.raises(InputError, match="no such thing") as raised:
         isolation.measure_isolated(case(), context())
+    assert raised.value.details == "line 3"
 
 
 def test_the_time_limit_ends_every_process_that_the_child_started(program, tmp_path):

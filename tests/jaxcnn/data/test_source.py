@@ -69,6 +69,22 @@ def test_synthetic_images_have_the_requested_shape_and_can_be_pickled():
     assert image.shape == (12, 10, 3) and 0 <= label < 10
 
 
+def test_synthetic_images_have_the_requested_number_of_classes():
+    dataset = data.open_dataset("synthetic:100:3", shape=(4, 4, 1))
+    labels = data.as_arrays(dataset.train, (4, 4, 1)).labels
+    assert dataset.classes == ("0", "1", "2") and set(labels) == {0, 1, 2}
+    many = data.open_dataset("synthetic::2000", shape=(1, 1, 1))
+    assert len(many.classes) == 2000 and len(many.train) + len(many.test) == 20_000
+
+
+def test_the_shape_of_images_is_known_where_they_are_of_one_size():
+    shapes = {name: data.image_shape(name) for name in ("digits", "mnist", "cifar10")}
+    assert shapes == {"digits": (8, 8, 1), "mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
+    assert data.image_shape("folder:photos") == (None, None, 3)
+    first, _ = data.open_dataset("digits", shape=(1, 1, 1)).train.read([0])[0]
+    assert first.shape == shapes["digits"]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -76,6 +92,8 @@ def test_synthetic_images_have_the_requested_shape_and_can_be_pickled():
         ("folder", "needs a name after the colon"),
         ("digits:3", "'digits' takes no argument; did you mean 'digits'"),
         ("synthetic:3", "20 or more"),
+        ("synthetic:100:51", "two for each class"),
+        ("synthetic:100:0", "synthetic:COUNT:CLASSES"),
         ("synthetic:many", "20 or more"),
         ("tfds:../x", "write NAME, NAME/CONFIG or NAME:VERSION"),
     ],

@@ -37,6 +37,24 @@ def test_mnist_is_the_original(tfds_dir):
     assert (round(float(mean), 4), round(float(std), 4)) == (0.1325, 0.3105)  # of the test images
 
 
+def test_the_shape_of_images_is_read_from_the_metadata(tfds_dir):
+    assert data.image_shape("tfds:mnist", data_dir=tfds_dir) == (28, 28, 1)
+
+
+def test_images_of_any_size_have_no_sides(tmp_path):
+    write_dataset_info(tmp_path, json.dumps({"fileFormat": "array_record"}))
+    features = tmp_path / "mnist" / "3.0.1" / "features.json"
+    for channels, expected in (("3", 3), ("1", 1)):
+        shape = {"dimensions": ["-1", "-1", channels]}
+        image = {"image": {"shape": shape}}
+        features.write_text(json.dumps({"featuresDict": {"features": {"image": image}}}))
+        found = data.image_shape("tfds:mnist", data_dir=str(tmp_path))
+        assert found == (None, None, expected)
+    features.write_text("{}")
+    with pytest.raises(InputError, match="does not say how large the images are"):
+        data.image_shape("tfds:mnist", data_dir=str(tmp_path))
+
+
 def test_a_version_can_be_requested_and_must_be_prepared(tfds_dir):
     newest, version = open_mnist(tfds_dir, "tfds:mnist"), open_mnist(tfds_dir, "tfds:mnist:3.0.1")
     assert len(newest.train) == len(version.train)

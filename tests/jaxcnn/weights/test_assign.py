@@ -87,7 +87,8 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_is_assigned(new_head):
         "the weights do not fit the network: 1 missing: blocks.layers.0.bias; 1 unknown: "
         "blocks.layers.9.bias; 1 of another shape: blocks.layers.0.kernel is 5×5×1×2 instead of "
         "3×3×1×2. They must be of the same --model, for images of the same size; only with "
-        "--init-from may the last layer be for other classes, and it then starts from random values"
+        "--init-from may the last layer, if it is called 'out', be for other classes, and it then "
+        "starts from random values"
     )
     assert all(np.array_equal(array, before[name]) for name, array in array_values(model).items())
 
