@@ -10,21 +10,32 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments.measure.flops import model_flops
-from jaxcnn.fast_layers import BatchNorm
+from jaxcnn.fast_layers import BatchNorm, LayerNorm
 from jaxcnn.models import lenet
 from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
+from jaxcnn.models.residual import LayerScale, StochasticDepth
 
 LAYERS = (
     nnx.Conv,
     nnx.Linear,
     nnx.BatchNorm,
+    nnx.LayerNorm,
+    LayerScale,
     Dropout,
+    StochasticDepth,
     MaxPool,
     AvgPool,
     GlobalAvgPool,
     LocalResponseNorm,
     lenet.RBF,
 )
+KINDS = {
+    BatchNorm: "batch norm",
+    LayerNorm: "layer norm",
+    LayerScale: "layer scale",
+    GlobalAvgPool: "global average",
+    LocalResponseNorm: "LRN",
+}
 
 
 @dataclass(frozen=True)
@@ -211,9 +222,9 @@ def _kind(layer: Any) -> str:
     if isinstance(layer, MaxPool | AvgPool):
         name = "max pool" if isinstance(layer, MaxPool) else "average pool"
         return f"{name} {layer.window}×{layer.window} /{layer.strides or layer.window}"
-    if isinstance(layer, Dropout):
-        return f"dropout {layer.rate:g}"
+    if isinstance(layer, Dropout | StochasticDepth):
+        name = "dropout" if isinstance(layer, Dropout) else "stochastic depth"
+        return f"{name} {layer.rate:.3g}"
     if isinstance(layer, nnx.Linear):
         return "dense"
-    names = {BatchNorm: "batch norm", GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
-    return names.get(type(layer), type(layer).__name__)
+    return KINDS.get(type(layer), type(layer).__name__)
