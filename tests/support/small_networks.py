@@ -35,6 +35,17 @@ LARGE = (
     "vgg19",
     "darknet19",
     "yolov2",
+    "resnext50_32x4d",
+    "wide_resnet28_10",
+    "squeezenet1_1",
+    "densenet121",
+    "mobilenet_v2",
+    "shufflenet_v2",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "regnet_y_400mf",
+    "efficientnet_v2_s",
+    "convnext_tiny",
 )
 EVERY_MODEL = pytest.mark.parametrize(
     "name",

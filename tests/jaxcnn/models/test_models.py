@@ -104,6 +104,15 @@ PUBLISHED_SHAPES = {
         (8, 8, 1536),
     ],
     "yolov2": [(26, 26, 512), (13, 13, 1024), (26, 26, 64), (13, 13, 125)],
+    "resnext50_32x4d": [(56, 56, 128), (56, 56, 256), (28, 28, 256), (7, 7, 1024), (7, 7, 2048)],
+    "wide_resnet28_10": [(32, 32, 16), (32, 32, 160), (16, 16, 320), (8, 8, 640)],
+    "squeezenet1_1": [(111, 111, 64), (55, 55, 64), (27, 27, 128), (13, 13, 256), (13, 13, 1000)],
+    "mobilenet_v2": [(112, 112, 16), (56, 56, 24), (28, 28, 32), (14, 14, 96), (7, 7, 1280)],
+    "mobilenet_v3_large": [(112, 112, 16), (28, 28, 40), (14, 14, 112), (7, 7, 960), (1280,)],
+    "shufflenet_v2": [(112, 112, 24), (56, 56, 24), (28, 28, 58), (14, 14, 116), (7, 7, 1024)],
+    "efficientnet_b0": [(112, 112, 16), (28, 28, 40), (14, 14, 112), (7, 7, 320), (7, 7, 1280)],
+    "regnet_y_400mf": [(112, 112, 32), (56, 56, 48), (28, 28, 104), (14, 14, 208), (7, 7, 440)],
+    "convnext_tiny": [(56, 56, 96), (28, 28, 192), (14, 14, 384), (7, 7, 768), (7, 7, 3072)],
 }
 
 
@@ -119,7 +128,14 @@ def published_layer_rows(name: str):
 
 
 # Tracing these networks takes many seconds.
-SLOW = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
+SLOW = (
+    "resnet101",
+    "resnet152",
+    "inception_v4",
+    "inception_resnet_v2",
+    "densenet121",
+    "efficientnet_v2_s",
+)
 
 
 def with_slow_marks(names: Iterable[str]) -> list:
@@ -161,6 +177,10 @@ def test_parameters_and_flops_are_the_published_ones():
     for name, gflops in PUBLISHED_GFLOPS.items():
         flops = models.spec(name).flops / 1e9
         assert flops == pytest.approx(gflops, rel=1e-3, abs=2 * 0.0005), name
+
+
+def test_wide_resnet_has_the_published_36_5_million_parameters():
+    assert round(CLOSED_FORMS["wide_resnet28_10"]().trainable / 1e6, 1) == 36.5
 
 
 def test_flops_of_each_layer_of_darknet19_are_the_published_ones():
