@@ -82,14 +82,15 @@ def _export(config: ExportConfig, console: "Console") -> int:
 
 
 def _export_weights(config: ExportConfig, console: "Console") -> int:
-    from experiments.workloads.load_weights import PREPROCESSING_KEY, load_pretrained
+    from experiments.workloads.load_weights import load_pretrained, metadata_of
     from jaxcnn import backend, weights
 
     backend.select("cpu")
     network = load_pretrained(config.weights, config.model, None, None)
     arrays = weights.array_values(network.model)
-    metadata = {PREPROCESSING_KEY: json.dumps(network.preprocessing.to_json(), ensure_ascii=False)}
-    content = weights.to_safetensors(arrays, network.name, layout=config.layout, metadata=metadata)
+    content = weights.to_safetensors(
+        arrays, network.name, layout=config.layout, metadata=metadata_of(network)
+    )
     _replace(epath.Path(config.out).expanduser(), content)
     count = sum(array.size for array in arrays.values())
     message = f"{len(arrays):,} arrays of {network.name}, {count:,} numbers, in {config.out}"

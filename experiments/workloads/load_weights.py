@@ -40,7 +40,7 @@ VOC = (
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 DARKNET, SAFETENSORS = ".weights", ".safetensors"
-PREPROCESSING_KEY = "jaxcnn.preprocessing"  # its JSON among the metadata of a .safetensors file
+IDENTITY_KEY = "jaxcnn.identity"  # JSON among the metadata of a .safetensors file
 STRIDE = 32  # pixels per grid cell of YOLOv2
 BOX_OUTPUTS = 5  # of an anchor of YOLOv2, in addition to one output per class
 
@@ -96,10 +96,8 @@ def load_pretrained(
         name = name or metadata.get(weights.MODEL_KEY)
         if name is None:
             raise InputError(f"--weights={path} does not say which network it is for: give --model")
-        if PREPROCESSING_KEY in metadata:
-            return _load_written(
-                location, name, metadata[PREPROCESSING_KEY], names_file, image_size
-            )
+        if IDENTITY_KEY in metadata:
+            return _load_written(location, name, metadata[IDENTITY_KEY], names_file, image_size)
     return _load_file(location, name or "darknet19", names_file, image_size)
 
 
@@ -124,19 +122,30 @@ def _load_checkpoint(
     )
 
 
+def metadata_of(network: PretrainedModel) -> dict[str, str]:
+    """What a ``.safetensors`` file must say so that `load_pretrained` restores the network."""
+    identity = {
+        "inputs": network.preprocessing.to_json(),
+        "precision": network.precision,
+        "from_checkpoint": network.from_checkpoint,
+    }
+    return {IDENTITY_KEY: json.dumps(identity, ensure_ascii=False)}
+
+
 def _load_written(
     file: epath.Path, name: str, saved: str, names_file: str | None, image_size: int | None
 ) -> PretrainedModel:
-    """Loads a file that `experiments.export` wrote; `saved` is the preprocessing as JSON."""
+    """Loads a file with the metadata of `metadata_of`."""
     try:
-        preprocessing = Preprocessing.from_json(json.loads(saved))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{file}: its metadata {PREPROCESSING_KEY} is damaged ({error})"
-        ) from error
+        identity = json.loads(saved)
+        preprocessing = Preprocessing.from_json(identity["inputs"])
+        precision, from_checkpoint = identity["precision"], identity["from_checkpoint"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: its metadata {IDENTITY_KEY} is damaged ({error})") from error
     arrays = weights.read(file, name, nnx.eval_shape(lambda: models.build(name)))
     preprocessing = _with_options(preprocessing, names_file, image_size)
-    return PretrainedModel(name, _build(name, preprocessing, arrays), preprocessing)
+    model = _build(name, preprocessing, arrays)
+    return PretrainedModel(name, model, preprocessing, precision, from_checkpoint)
 
 
 def _with_options(
