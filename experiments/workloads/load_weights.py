@@ -82,8 +82,7 @@ def load_pretrained(
       names_file: a text file with the names of the classes, one per line. Default: those of the
         checkpoint or of the written file, or else Pascal VOC's for a detector of 20 classes, or
         ``class 0``, ….
-      image_size: side of the network's input. Default: that of the checkpoint or of the written
-        file, or the published one.
+      image_size: side of the network's input. Default: that of the weights, or the published one.
 
     Raises:
       InputError: the weights are missing or damaged, or do not fit the network or the names.

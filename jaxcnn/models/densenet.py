@@ -33,7 +33,8 @@ class DenseNet(nnx.Module):
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         self.stem = ConvNorm(input_shape[2], 64, 7, 2, rngs=rngs)
         self.pool1 = MaxPool(3, 2, 1)
-        blocks, transitions, channels = [], [], 64
+        blocks: list[nnx.Sequential] = []
+        transitions, channels = [], 64
         for count in DENSENET121:
             if blocks:
                 transitions.append(Transition(channels, channels // 2, rngs=rngs))
