@@ -1,4 +1,4 @@
-"""The page that lists the networks agrees with the table of models and with the names of weights."""
+"""The page that lists the networks agrees with the table of models and the names of weights."""
 
 import re
 
