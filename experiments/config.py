@@ -80,8 +80,8 @@ class ModelAndDataOptions:
     skip_bad_images: bool = False
     """Skip files of a folder that cannot be read."""
     init_from: str | None = field(default=None, metadata=IDENTITY)
-    """Start from these weights: a checkpoint folder, a Darknet .weights file, or a PyTorch
-    .safetensors file."""
+    """Start from these weights: a checkpoint folder, a Darknet .weights file, or a
+    .safetensors file of PyTorch or of `experiments.export`."""
     freeze: bool = field(default=False, metadata=IDENTITY)
     """Train the last layer only."""
 

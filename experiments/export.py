@@ -1,6 +1,7 @@
-"""Exports records as a table for other programs.
+"""Exports records as a table, or trained weights as a file, for other programs.
 
-Usage: ``python -m experiments.export RESULTS… --out=records.parquet``.
+Usage: ``python -m experiments.export RESULTS… --out=records.parquet``, or
+``python -m experiments.export --weights=FOLDER_OR_FILE --out=weights.safetensors``.
 """
 
 import contextlib
@@ -24,28 +25,42 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+SAFETENSORS = ".safetensors"
+
+
 @dataclass(frozen=True)
 class ExportConfig:
-    """Writes records as one table.
+    """Writes records as one table, or with --weights the weights of a network.
 
-    Needs pandas and pyarrow: `pip install -e '.[export]'`.
+    Tables need pandas and pyarrow: `pip install -e '.[export]'`.
     """
 
-    results: tyro.conf.Positional[tuple[str, ...]]
+    results: tyro.conf.Positional[tuple[str, ...]] = ()
     """Results folders, or files of records."""
-    out: str
-    """The file to write: .csv, .parquet, .json (one list) or .jsonl (one row per line). An existing
-    file is replaced, completely or not at all."""
+    out: str = ""
+    """The file to write: .csv, .parquet, .json (one list) or .jsonl (one row per line); with
+    --weights .safetensors. An existing file is replaced, completely or not at all."""
+    weights: str | None = None
+    """A checkpoint folder of a study, a Darknet .weights file, or a .safetensors file."""
+    model: str | None = None
+    """The network of --weights; default: the checkpoint's, or darknet19 for a .weights file."""
+    layout: Literal["jaxcnn", "pytorch"] = "jaxcnn"
+    """The names and the order of axes of --weights: jaxcnn's own, with kernels of height, width,
+    inputs, outputs; or PyTorch's, with torchvision's names, for the networks that have them."""
     what: Literal["records", "epochs", "samples", "utilisation"] = "records"
     """One row per record, per epoch, per raw sample, or per point of the utilisation over time."""
 
     def __post_init__(self):
-        if not self.results:
+        if bool(self.results) == bool(self.weights):
             raise InputError(
-                "no results: give one or more results folders, "
-                "as in: python -m experiments.export results --out=records.csv"
+                "give either one or more results folders or --weights, as in: "
+                "python -m experiments.export results --out=records.csv"
             )
-        require_known("ending of --out", self.ending, WRITERS)
+        if not self.weights and (self.model or self.layout != "jaxcnn"):
+            raise InputError("--model and --layout are for --weights, not for records")
+        if self.weights and self.what != "records":
+            raise InputError(f"--what={self.what} is for records, not for --weights")
+        require_known("ending of --out", self.ending, (SAFETENSORS,) if self.weights else WRITERS)
 
     @property
     def ending(self) -> str:
@@ -63,6 +78,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(config: ExportConfig, console: "Console") -> int:
+    return _export_weights(config, console) if config.weights else _export_records(config, console)
+
+
+def _export_weights(config: ExportConfig, console: "Console") -> int:
+    from experiments.workloads.load_weights import load_pretrained, metadata_of
+    from jaxcnn import backend, weights
+
+    backend.select("cpu")
+    network = load_pretrained(config.weights, config.model, None, None)
+    arrays = weights.array_values(network.model)
+    content = weights.to_safetensors(
+        arrays, network.name, layout=config.layout, metadata=metadata_of(network)
+    )
+    _replace(epath.Path(config.out).expanduser(), content)
+    count = sum(array.size for array in arrays.values())
+    message = f"{len(arrays):,} arrays of {network.name}, {count:,} numbers, in {config.out}"
+    console.print(message, markup=False, soft_wrap=True)
+    return OK
+
+
+def _export_records(config: ExportConfig, console: "Console") -> int:
     records, problems = load_required(config.results)
     table = frame(records, config.what)
     if table.empty:

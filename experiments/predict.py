@@ -31,10 +31,11 @@ class PredictConfig:
     images: tyro.conf.Positional[tuple[str, ...]]
     """Image files, in any format that Pillow reads."""
     weights: str
-    """A checkpoint folder of a study, a Darknet .weights file, or a PyTorch .safetensors file."""
+    """A checkpoint folder of a study, a Darknet .weights file, or a .safetensors file of PyTorch or
+    of `experiments.export`."""
     model: str | None = None
-    """The network; default: the checkpoint's, or darknet19 for a .weights file. Of a network of
-    your own, where it is now: ./file.py:Factory."""
+    """The network; default: that of the checkpoint or of the exported file, or darknet19 for a
+    .weights file. Of a network of your own, where it is now: ./file.py:Factory."""
     names: str | None = None
     """A text file with the names of the classes, one per line; default: the checkpoint's."""
     image_size: int | None = None

@@ -12,18 +12,29 @@ from flax import nnx
 from experiments.measure.flops import model_flops
 from jaxcnn.models import lenet
 from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
+from jaxcnn.models.residual import LayerScale, StochasticDepth
 
 LAYERS = (
     nnx.Conv,
     nnx.Linear,
     nnx.BatchNorm,
+    nnx.LayerNorm,
+    LayerScale,
     Dropout,
+    StochasticDepth,
     MaxPool,
     AvgPool,
     GlobalAvgPool,
     LocalResponseNorm,
     lenet.RBF,
 )
+KINDS = {
+    nnx.BatchNorm: "batch norm",
+    nnx.LayerNorm: "layer norm",
+    LayerScale: "layer scale",
+    GlobalAvgPool: "global average",
+    LocalResponseNorm: "LRN",
+}
 
 
 _FIXED = nnx.Not(nnx.Any(nnx.Param, nnx.RngState))
@@ -243,11 +254,10 @@ def _kind(layer: Any) -> str:
     if isinstance(layer, MaxPool | AvgPool):
         name = "max pool" if isinstance(layer, MaxPool) else "average pool"
         return f"{name} {layer.window}×{layer.window} /{layer.strides or layer.window}"
-    if isinstance(layer, Dropout):
-        return f"dropout {layer.rate:g}"
+    if isinstance(layer, Dropout | StochasticDepth):
+        name = "dropout" if isinstance(layer, Dropout) else "stochastic depth"
+        return f"{name} {layer.rate:.3g}"
     if isinstance(layer, nnx.Linear):
         return "dense"
-    names = {GlobalAvgPool: "global average", LocalResponseNorm: "LRN"}
-    if isinstance(layer, nnx.BatchNorm):
-        return "batch norm"
-    return names.get(type(layer), type(layer).__name__)
+    names = (name for kind, name in KINDS.items() if isinstance(layer, kind))
+    return next(names, type(layer).__name__)

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.peers import layers, torch_modules
 from experiments.peers.layers import Layer, WithWeights
 from experiments.peers.task import Task
-from jaxcnn.weights.pytorch import TORCH_NAMES
+from jaxcnn.weights.torch_names import TORCH_NAMES
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,8 +1,7 @@
 """Networks of users: plain Flax, which `jaxcnn.training.create` accelerates as it is.
 
-None of them is in `jaxcnn.models`. Each library builds them from the same layers, and ours is the
-network in plain Flax (`flax_network`). A network that comes to `jaxcnn.models` gets a row of
-`networks.NETWORKS`, with the names of its weights there, in place of its row here.
+Each library builds them from the same layers, and ours is the network in plain Flax
+(`flax_network`), as a user would write it; `jaxcnn.models` has some of them in layers of its own.
 """
 
 from collections.abc import Callable

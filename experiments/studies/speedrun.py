@@ -235,7 +235,7 @@ def _train_in_torch(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
         "train_labels": train.labels,
         "test_images": test.images,
         "test_labels": test.labels,
-        "whitening": np.asarray(setup.state.model_state["whitening"]),
+        "whitening": np.asarray(setup.state.model_state["whitening"]["kernel"]),
         "mean": np.array(setup.preprocessing.mean, np.float32),
         "std": np.array(setup.preprocessing.std, np.float32),
     }

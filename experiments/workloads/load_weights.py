@@ -1,6 +1,7 @@
 """Loads a trained network with its preprocessing: from a checkpoint, or from Darknet or PyTorch."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,8 @@ VOC = (
 # Of ImageNet's channels, as torchvision's weights were trained with.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-DARKNET, PYTORCH = ".weights", ".safetensors"
+DARKNET, SAFETENSORS = ".weights", ".safetensors"
+IDENTITY_KEY = "jaxcnn.identity"  # JSON among the metadata of a .safetensors file
 STRIDE = 32  # pixels per grid cell of YOLOv2
 BOX_OUTPUTS = 5  # of an anchor of YOLOv2, in addition to one output per class
 
@@ -76,12 +78,14 @@ def load_pretrained(
     """Builds a network and assigns weights to it.
 
     Args:
-      path: the folder of a checkpoint, a ``.weights`` file (Darknet) or a ``.safetensors`` file
-        (PyTorch).
-      name: of the network. Default: the checkpoint's, or Darknet-19 for a ``.weights`` file.
-      names_file: a text file with the names of the classes, one per line. Default: the
-        checkpoint's, or else Pascal VOC's for a detector of 20 classes, or ``class 0``, ….
-      image_size: side of the network's input. Default: the checkpoint's, or the published one.
+      path: the folder of a checkpoint, a ``.weights`` file (Darknet) or a ``.safetensors`` file (of
+        PyTorch, or written by `experiments.export`).
+      name: of the network. Default: that of the checkpoint or of the written file, or Darknet-19
+        for a ``.weights`` file.
+      names_file: a text file with the names of the classes, one per line. Default: those of the
+        checkpoint or of the written file, or else Pascal VOC's for a detector of 20 classes, or
+        ``class 0``, ….
+      image_size: side of the network's input. Default: that of the weights, or the published one.
 
     Raises:
       InputError: the weights are missing or damaged, or do not fit the network or the names.
@@ -89,8 +93,13 @@ def load_pretrained(
     location = epath.Path(path).expanduser()
     if location.is_dir():
         return _load_checkpoint(location.resolve(), name, names_file, image_size)
-    if location.exists() and location.suffix == PYTORCH and name is None:
-        raise InputError(f"--weights={path} does not say which network it is for: give --model")
+    if location.exists() and location.suffix == SAFETENSORS:
+        metadata = weights.read_metadata(location)
+        name = name or metadata.get(weights.MODEL_KEY)
+        if name is None:
+            raise InputError(f"--weights={path} does not say which network it is for: give --model")
+        if IDENTITY_KEY in metadata:
+            return _load_written(location, name, metadata[IDENTITY_KEY], names_file, image_size)
     return _load_file(location, name or "darknet19", names_file, image_size)
 
 
@@ -108,12 +117,7 @@ def _load_checkpoint(
         raise InputError(
             f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: omit --model"
         )
-    if image_size:
-        resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
-        preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
-    if names_file:
-        classes = _read_names(names_file, len(preprocessing.classes))
-        preprocessing = dataclasses.replace(preprocessing, classes=classes)
+    preprocessing = _with_options(preprocessing, names_file, image_size)
     return PretrainedModel(
         saved_name,
         _build(saved_name, preprocessing, weights.read_checkpoint(folder)),
@@ -157,6 +161,45 @@ def _exists(source: str) -> bool:
     """Whether the file of a user's own model is there; modules are found by importing them."""
     target = source.rpartition(":")[0]
     return not target.endswith(".py") or epath.Path(target).exists()
+
+
+def metadata_of(network: PretrainedModel) -> dict[str, str]:
+    """What a ``.safetensors`` file must say so that `load_pretrained` restores the network."""
+    identity = {
+        "inputs": network.preprocessing.to_json(),
+        "precision": network.precision,
+        "from_checkpoint": network.from_checkpoint,
+    }
+    return {IDENTITY_KEY: json.dumps(identity, ensure_ascii=False)}
+
+
+def _load_written(
+    file: epath.Path, name: str, saved: str, names_file: str | None, image_size: int | None
+) -> PretrainedModel:
+    """Loads a file with the metadata of `metadata_of`."""
+    try:
+        identity = json.loads(saved)
+        preprocessing = Preprocessing.from_json(identity["inputs"])
+        precision, from_checkpoint = identity["precision"], identity["from_checkpoint"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: its metadata {IDENTITY_KEY} is damaged ({error})") from error
+    arrays = weights.read(file, name, nnx.eval_shape(lambda: models.build(name)))
+    preprocessing = _with_options(preprocessing, names_file, image_size)
+    model = _build(name, preprocessing, arrays)
+    return PretrainedModel(name, model, preprocessing, precision, from_checkpoint)
+
+
+def _with_options(
+    preprocessing: Preprocessing, names_file: str | None, image_size: int | None
+) -> Preprocessing:
+    """The preprocessing with the size and the classes that the user chose, if any."""
+    if image_size:
+        resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
+        preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
+    if names_file:
+        classes = _read_names(names_file, len(preprocessing.classes))
+        preprocessing = dataclasses.replace(preprocessing, classes=classes)
+    return preprocessing
 
 
 def _read_preprocessing(folder: epath.Path, identity: dict[str, Any]) -> Preprocessing:

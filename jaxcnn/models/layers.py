@@ -19,6 +19,9 @@ Padding = str | int
 # For layers before a ReLU (He et al. 2015, *Delving Deep into Rectifiers*, §2.2).
 he_normal = nnx.initializers.he_normal()
 
+# The activations that batch norm computes with its own result, by the range that they clip to.
+CLIPS: dict[Callable | None, ops.Clip] = {nnx.relu: ops.RELU, nnx.relu6: ops.RELU6}
+
 
 class Conv(fast_layers.Conv):
     """`nnx.Conv` over images ``[N, H, W, C]``, fast on every platform.
@@ -96,6 +99,7 @@ class ConvNorm(nnx.Module):
 
     Args:
       inputs, outputs, kernel, strides, padding: of `Conv`.
+      groups: of channels; `inputs` for a depthwise convolution.
       activation: None for none.
       epsilon, momentum: of batch norm.
     """
@@ -108,23 +112,21 @@ class ConvNorm(nnx.Module):
         strides: int = 1,
         padding: Padding | None = None,
         *,
+        groups: int = 1,
         activation: Callable[[Array], Array] | None = nnx.relu,
         epsilon: float = 1e-5,
         momentum: float = 0.9,
         rngs: nnx.Rngs,
     ):
         options = {"use_bias": False, "kernel_init": he_normal, "rngs": rngs}
-        self.conv = Conv(inputs, outputs, kernel, strides, padding, **options)
+        self.conv = Conv(
+            inputs, outputs, kernel, strides, padding, feature_group_count=groups, **options
+        )
         self.norm = BatchNorm(outputs, epsilon=epsilon, momentum=momentum, rngs=rngs)
         self.activation = activation
 
     def __call__(self, images: Array) -> Array:
-        x, norm = self.conv(images), self.norm
-        is_plain = isinstance(norm, BatchNorm)  # not replaced, as by `jaxcnn.quantize`
-        if is_plain and self.activation is nnx.relu and not norm.use_running_average:
-            return norm.train_with(x, ops.RELU)
-        x = norm(x)
-        return self.activation(x) if self.activation else x
+        return normalize(self.norm, self.conv(images), self.activation)
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,30 @@ class Dropout(nnx.Module):
         """Sets features of ``x: [N, …]`` to zero and scales the others by ``1 / (1 - rate)``."""
         if self.deterministic or self.rate == 0:
             return x
-        rows = jnp.arange(len(x)) if self.batch_rows is None else self.batch_rows
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(self.rngs(), rows)
+        keys = example_keys(self.rngs(), len(x), self.batch_rows)
         keep = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - self.rate, x.shape[1:]))(keys)
         return jnp.where(keep, x / (1 - self.rate), 0)
+
+
+def example_keys(key: Array, count: int, batch_rows: Array | None) -> Array:
+    """A key for each example, folded from its index in the global batch, ``key[count]``.
+
+    Args:
+      key: of the whole batch.
+      count: the number of examples that this program works on.
+      batch_rows: ``i32[count]``, their indices; None for 0, 1, 2, …
+    """
+    rows = jnp.arange(count) if batch_rows is None else batch_rows
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, rows)
+
+
+def normalize(norm: Any, x: Array, activation: Callable[[Array], Array] | None) -> Array:
+    """Batch norm, then an activation or None; in training in one pass where it clips."""
+    is_plain = isinstance(norm, BatchNorm)  # not replaced, as by `jaxcnn.quantize`
+    if is_plain and activation in CLIPS and not norm.use_running_average:
+        return norm.train_with(x, CLIPS[activation])
+    x = norm(x)
+    return activation(x) if activation else x
 
 
 def _pair(sides: Kernel) -> tuple[int, int]:

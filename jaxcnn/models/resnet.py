@@ -1,4 +1,4 @@
-"""ResNet, for ImageNet and for 32×32 images."""
+"""ResNet, for ImageNet and for 32×32 images, and ResNeXt."""
 
 from flax import nnx
 from jax import Array
@@ -43,6 +43,23 @@ class Bottleneck(nnx.Module):
         return nnx.relu(y + (self.shortcut(x) if self.shortcut else x))
 
 
+class GroupedBottleneck(Bottleneck):
+    """A bottleneck of twice the width whose 3×3 convolution has 32 groups of channels.
+
+    References:
+      Xie et al. 2017, *Aggregated Residual Transformations for Deep Neural Networks*, figure 3c.
+    """
+
+    GROUPS = 32
+
+    def __init__(self, inputs: int, width: int, strides: int, *, rngs: nnx.Rngs):
+        inner, outputs = 2 * width, width * self.expansion
+        self.conv1 = ConvNorm(inputs, inner, 1, rngs=rngs)
+        self.conv2 = ConvNorm(inner, inner, 3, strides, groups=self.GROUPS, rngs=rngs)
+        self.conv3 = ConvNorm(inner, outputs, 1, activation=None, rngs=rngs)
+        self.shortcut = shortcut(inputs, outputs, strides, rngs)
+
+
 def shortcut(inputs: int, outputs: int, strides: int, rngs: nnx.Rngs) -> ConvNorm | None:
     """A 1×1 convolution where the shape changes (§3.3, option B), None for the identity."""
     if inputs == outputs and strides == 1:
@@ -61,7 +78,7 @@ DEPTHS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 
 
 class ResNet(nnx.Module):
-    """ResNet with 18, 34, 50, 101 or 152 layers.
+    """ResNet with 18, 34, 50, 101 or 152 layers, or ResNeXt with 50, 101 or 152 (32×4d).
 
     | layer                         | output   | for 32×32 images     |
     |-------------------------------|----------|----------------------|
@@ -73,10 +90,12 @@ class ResNet(nnx.Module):
     | blocks of width 512           | 7×7      | 4×4                  |
     | global average, dense         | 1000     | 10                   |
 
-    The first block of each width, except the first width, has stride 2.
+    The first block of each width, except the first width, has stride 2. The blocks of ResNeXt are
+    `GroupedBottleneck`s.
 
     References:
-      He et al. 2016, *Deep Residual Learning for Image Recognition*, §3.3, table 1.
+      He et al. 2016, *Deep Residual Learning for Image Recognition*, §3.3, table 1; Xie et al.
+      2017, *Aggregated Residual Transformations for Deep Neural Networks*, table 1.
     """
 
     def __init__(
@@ -86,9 +105,11 @@ class ResNet(nnx.Module):
         *,
         depth: int,
         small_images: bool = False,
+        grouped: bool = False,
         rngs: nnx.Rngs,
     ):
         block, counts = DEPTHS[depth]
+        block = GroupedBottleneck if grouped else block
         kernel, strides = (3, 1) if small_images else (7, 2)
         self.conv1 = ConvNorm(input_shape[2], 64, kernel, strides, rngs=rngs)
         self.pool1 = None if small_images else MaxPool(3, 2, 1)

@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax import Array, lax
+from jax import Array
 
+from jaxcnn import ops
 from jaxcnn.fast_layers import BatchNorm, Linear
 from jaxcnn.models.layers import Conv, MaxPool
 
@@ -39,8 +40,8 @@ class SpeedrunCNN(nnx.Module):
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         channels = input_shape[2]
         outputs = 2 * PATCH**2 * channels
-        shape = (PATCH, PATCH, channels, outputs)
-        self.whitening = nnx.Variable(nnx.initializers.lecun_normal()(rngs.params(), shape))
+        self.whitening = Conv(channels, outputs, PATCH, padding=0, use_bias=False, rngs=rngs)
+        self.whitening.kernel = nnx.Variable(self.whitening.kernel[...])  # is not trained
         blocks = []
         for width in WIDTHS:
             blocks.append(SpeedrunBlock(outputs, width, rngs=rngs))
@@ -51,18 +52,12 @@ class SpeedrunCNN(nnx.Module):
 
     def whiten(self, images: Array) -> None:
         """Makes the first layer decorrelate these normalized images, ``f32[N, H, W, C]``."""
-        self.whitening[...] = whitening_kernel(images)
+        self.whitening.kernel[...] = whitening_kernel(images)
 
     def __call__(self, images: Array) -> Array:
-        x = lax.conv_general_dilated(
-            images,
-            self.whitening[...].astype(images.dtype),
-            (1, 1),
-            "VALID",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )
-        x = self.blocks(nnx.gelu(x, approximate=False))
-        features = jnp.max(x, axis=(1, 2))
+        x = self.blocks(nnx.gelu(self.whitening(images), approximate=False))
+        # Not `jnp.max`, whose gradient is NaN where a compiler recomputes x with other rounding.
+        features = ops.max_pool(x, x.shape[1:3])[:, 0, 0]
         return self.out(features) / features.shape[-1]
 
 

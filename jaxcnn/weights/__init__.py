@@ -1,23 +1,32 @@
-"""Reads weights from checkpoints and from files of Darknet and PyTorch, and assigns them."""
+"""Weights: read from checkpoints and files, assigned to networks, written as ``.safetensors``."""
 
 from etils import epath
 from flax import nnx
 
 from jaxcnn.errors import InputError
-from jaxcnn.weights.assign import Weights, array_shapes, assign
+from jaxcnn.weights.assign import Weights, array_shapes, array_values, assign
 from jaxcnn.weights.checkpoint import read_checkpoint, read_identity
 from jaxcnn.weights.darknet import read_darknet
-from jaxcnn.weights.pytorch import read_pytorch
+from jaxcnn.weights.safetensors_file import (
+    MODEL_KEY,
+    read_metadata,
+    read_safetensors,
+    to_safetensors,
+)
 
 __all__ = [
+    "MODEL_KEY",
     "Weights",
     "array_shapes",
+    "array_values",
     "assign",
     "read",
     "read_checkpoint",
     "read_darknet",
     "read_identity",
-    "read_pytorch",
+    "read_metadata",
+    "read_safetensors",
+    "to_safetensors",
 ]
 
 
@@ -25,8 +34,8 @@ def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:
     """Reads the weights of a network, which `assign` puts into it.
 
     Args:
-      path: a ``.weights`` file (Darknet), a ``.safetensors`` file (PyTorch) or the folder of a
-        checkpoint.
+      path: a ``.weights`` file (Darknet), a ``.safetensors`` file (of PyTorch, or written by
+        `to_safetensors`) or the folder of a checkpoint.
       model_name: a key of `jaxcnn.models.MODELS`.
       model: the network of that name, for any number of classes; its arrays may be abstract, as
         from `nnx.eval_shape`.
@@ -46,8 +55,8 @@ def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:
     if location.suffix == ".weights":
         return read_darknet(location, model)
     if location.suffix == ".safetensors":
-        return read_pytorch(location, model_name, model)
+        return read_safetensors(location, model_name, model)
     raise InputError(
-        f"weights in {path}: expected a .weights file (Darknet), a .safetensors file (PyTorch) or "
-        "a checkpoint folder"
+        f"weights in {path}: expected a .weights file (Darknet), a .safetensors file "
+        "(PyTorch or jaxcnn) or a checkpoint folder"
     )

@@ -30,6 +30,18 @@ def array_shapes(model: nnx.Module) -> dict[str, Shape]:
     }
 
 
+def array_values(model: nnx.Module) -> Weights:
+    """The arrays of a network by dotted name: what `assign` puts into it.
+
+    >>> array_values(nnx.BatchNorm(1, rngs=nnx.Rngs(0)))["var"].tolist()
+    [1.0]
+    """
+    return {
+        _dotted(path): np.asarray(variable[...])
+        for path, variable in nnx.to_flat_state(nnx.state(model, _ASSIGNABLE))
+    }
+
+
 def assign(model: nnx.Module, weights: Weights, *, new_head: bool = False) -> list[str]:
     """Assigns arrays to a network, in place; each is cast to the dtype of the array it replaces.
 

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.numpy import save_file
 
 from jaxcnn import models, weights
-from jaxcnn.weights.pytorch import torch_names
+from jaxcnn.weights.torch_names import naming_schemes
 from tests.support.darknet_file import DARKNET19_LAYERS, darknet_file
 from tests.support.prediction import printed, train_checkpoint, write_noise
 
@@ -124,7 +124,7 @@ def write_torch_file(path, model: nnx.Module, name: str) -> None:
     save_file(
         {
             torch_name: np.ascontiguousarray(arrays[own].transpose(axes[arrays[own].ndim]))
-            for own, torch_name in torch_names(name, weights.array_shapes(model)).items()
+            for own, torch_name in naming_schemes(name, set(arrays))["torchvision"].items()
         },
         path,
     )

@@ -6,6 +6,7 @@ each paper.
 
 from collections.abc import Callable
 
+from tests.support import closed_form_modern as modern
 from tests.support.closed_form_inception import inception_resnet_v2, inception_v4
 from tests.support.tally import Tally
 
@@ -228,4 +229,15 @@ CLOSED_FORMS: dict[str, Callable[[], Tally]] = {
     "inception_v4": inception_v4,
     "inception_resnet_v2": inception_resnet_v2,
     "yolov2": yolov2,
+    "resnext50_32x4d": modern.resnext50,
+    "wide_resnet28_10": modern.wide_resnet28_10,
+    "squeezenet1_1": modern.squeezenet1_1,
+    "densenet121": modern.densenet121,
+    "mobilenet_v2": modern.mobilenet_v2,
+    "shufflenet_v2": modern.shufflenet_v2,
+    "mobilenet_v3_large": modern.mobilenet_v3_large,
+    "efficientnet_b0": modern.efficientnet_b0,
+    "regnet_y_400mf": modern.regnet_y_400mf,
+    "efficientnet_v2_s": modern.efficientnet_v2_s,
+    "convnext_tiny": modern.convnext_tiny,
 }

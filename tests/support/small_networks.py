@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,17 @@ LARGE = (
     "vgg19",
     "darknet19",
     "yolov2",
+    "resnext50_32x4d",
+    "wide_resnet28_10",
+    "squeezenet1_1",
+    "densenet121",
+    "mobilenet_v2",
+    "shufflenet_v2",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "regnet_y_400mf",
+    "efficientnet_v2_s",
+    "convnext_tiny",
 )
 EVERY_MODEL = pytest.mark.parametrize(
     "name",
@@ -60,7 +72,20 @@ SIDES = {
     "inception_v4": 112,
     "inception_resnet_v2": 80,
     "yolov2": 64,
+    "resnext50_32x4d": 48,
+    "wide_resnet28_10": 16,
+    "squeezenet1_1": 48,
+    "densenet121": 64,
+    "mobilenet_v2": 64,
+    "shufflenet_v2": 64,
+    "mobilenet_v3_large": 64,
+    "efficientnet_b0": 64,
+    "regnet_y_400mf": 64,
+    "efficientnet_v2_s": 48,
+    "convnext_tiny": 64,
 }
+# The last scales of the residual branches.
+RESIDUAL_BRANCH = re.compile(r"(blocks|stages).*(conv2|conv3|project|norm2|layer_scale)")
 UNOPTIMIZED = {"xla_backend_optimization_level": 0}  # compiles in a third of the time
 
 # Keeps the gradients as its state and updates nothing.
@@ -137,7 +162,7 @@ def _draw(rng: np.random.Generator, path, leaf):
         return jnp.zeros(leaf.shape, leaf.dtype)
     normal = rng.standard_normal(leaf.shape, np.float32)
     name = jax.tree_util.keystr(path)
-    if "blocks" in name and "scale" in name and ("conv2" in name or "conv3" in name):
+    if "scale" in name and RESIDUAL_BRANCH.search(name):
         # The residual branches add little: otherwise rounding errors double in every block.
         return jnp.asarray(0.2 * np.exp(0.1 * normal))
     if leaf.ndim > 1:

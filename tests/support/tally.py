@@ -30,9 +30,12 @@ class Tally:
         stride: int = 1,
         valid: bool = False,
         norm: bool = False,
+        bias: bool = True,
         groups: int = 1,
     ) -> "Tally":
         """A convolution with a kernel of ``height × width`` and a bias, or with batch norm.
+
+        It has neither if not `bias`.
 
         Half the kernel is padded on every side, nothing if `valid`.
         """
@@ -42,9 +45,32 @@ class Tally:
         self.columns = (self.columns + 2 * padding[1] - width) // stride + 1
         weights = height * width * (self.channels // groups) * outputs
         self.macs += self.rows * self.columns * weights
-        self.trainable += weights + (2 * outputs if norm else outputs)
+        self.trainable += weights + (2 * outputs if norm else outputs if bias else 0)
         self.fixed += 2 * outputs if norm else 0
         self.channels = outputs
+        return self
+
+    def batch_norm(self) -> "Tally":
+        self.fixed += 2 * self.channels
+        return self.scale_and_shift()
+
+    def scale_and_shift(self) -> "Tally":
+        """Two parameters for each channel, as layer norm has them."""
+        self.trainable += 2 * self.channels
+        return self
+
+    def layer_scale(self) -> "Tally":
+        self.trainable += self.channels
+        return self
+
+    def pointwise(self, outputs: int) -> "Tally":
+        """A dense layer over the channels of each pixel."""
+        return self.conv(outputs, 1)
+
+    def excite(self, reduced: int) -> "Tally":
+        """Squeeze and excitation: two dense layers over the means of the channels."""
+        self.trainable += (self.channels + 1) * reduced + (reduced + 1) * self.channels
+        self.macs += 2 * self.channels * reduced
         return self
 
     def pool(

@@ -16,15 +16,24 @@ from jaxcnn.models.layers import Branches, Conv, ConvReLU, GlobalAvgPool
 
 ROWS = 4
 SLOW = {
+    "convnext_tiny",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
     "googlenet",
     "googlenet_aux",
     "inception_resnet_v2",
     "inception_v4",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "regnet_y_400mf",
     "resnet101",
     "resnet152",
     "resnet34",
     "resnet50",
     "resnet50_cifar",
+    "resnext50_32x4d",
+    "shufflenet_v2",
     "yolov2",
 }
 

@@ -91,7 +91,9 @@ def test_the_network_in_pytorch_has_the_same_logits():
         lambda leaf: rng.uniform(0.1, 1, leaf.shape).astype(np.float32) - 0.3, state
     )
     network = Network(
-        torch.from_numpy(np.moveaxis(state["whitening"], (2, 3), (1, 0)).copy()), WIDTHS, 10
+        torch.from_numpy(np.moveaxis(state["whitening"]["kernel"], (2, 3), (1, 0)).copy()),
+        WIDTHS,
+        10,
     )
     for block, ours in zip(network.blocks, state["blocks"]["layers"].values(), strict=True):
         for conv, norm, number in ((block[0], block[2], 1), (block[4], block[5], 2)):

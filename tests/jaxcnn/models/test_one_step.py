@@ -37,6 +37,15 @@ ROUNDING = {
     "resnet50_cifar": 0.1,
     "inception_v4": 0.3,
     "inception_resnet_v2": 0.3,
+    "resnext50_32x4d": 0.1,
+    "wide_resnet28_10": 0.05,
+    "densenet121": 0.1,
+    "mobilenet_v2": 0.05,
+    "shufflenet_v2": 0.05,
+    "mobilenet_v3_large": 0.05,
+    "efficientnet_b0": 0.05,
+    "regnet_y_400mf": 0.05,
+    "efficientnet_v2_s": 0.1,
 }
 
 

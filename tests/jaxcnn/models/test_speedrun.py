@@ -50,5 +50,7 @@ def test_whitening_changes_only_the_first_kernel_which_is_not_trained():
     before = jax.tree.map(jnp.copy, nnx.state(model, nnx.Param))
     model.whiten(correlated_images())
     jax.tree.map(np.testing.assert_array_equal, before, nnx.state(model, nnx.Param))
-    np.testing.assert_array_equal(model.whitening[...], whitening_kernel(correlated_images()))
+    np.testing.assert_array_equal(
+        model.whitening.kernel[...], whitening_kernel(correlated_images())
+    )
     assert "whitening" not in nnx.to_pure_dict(nnx.state(model, nnx.Param))

@@ -13,6 +13,7 @@ from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.errors import InputError
 from jaxcnn.models.layers import Conv, Dropout
+from jaxcnn.models.residual import StochasticDepth
 from jaxcnn.models.shapes import flatten
 from jaxcnn.ops import max_pool
 
@@ -25,17 +26,19 @@ EVERY_STRATEGY = pytest.mark.parametrize("name", parallel.STRATEGIES)
 
 
 class SmallNet(nnx.Module):
-    """Batch norm and dropout, which are wrong if a strategy treats shares of a batch separately."""
+    """Layers that are wrong if a strategy treats shares of a batch separately."""
 
     def __init__(self, rngs: nnx.Rngs):
         # The gradient of a bias before batch norm would be nothing but rounding errors.
         self.conv = Conv(1, 8, 3, use_bias=False, rngs=rngs)
         self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.stochastic_depth = StochasticDepth(0.2, rngs=rngs)
         self.dropout = Dropout(0.3, rngs=rngs)
         self.out = nnx.Linear(4 * 4 * 8, 10, rngs=rngs)
 
     def __call__(self, images):
-        return self.out(self.dropout(flatten(max_pool(nnx.relu(self.norm(self.conv(images)))))))
+        x = self.stochastic_depth(nnx.relu(self.norm(self.conv(images))))
+        return self.out(self.dropout(flatten(max_pool(x))))
 
 
 def create(precision: str = "float32") -> tuple[training.TrainState, training.TrainStep]:

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from flax import nnx
-from jax import numpy as jnp
 
 from jaxcnn import models, weights
+from tests.support.torch_networks import assert_logits_agree, logits_of_torch, randomize
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 save_file = pytest.importorskip("safetensors.torch").save_file
@@ -121,26 +120,6 @@ NETWORKS = {"vgg16": TorchVGG16, "resnet50": TorchResNet50, "alexnet": TorchAlex
 IMAGE_SCALES = {"alexnet": 50.0}
 
 
-def randomize(network: nn.Module) -> nn.Module:
-    """Draws weights that keep activations near 1 through all layers, and statistics of batch norms.
-
-    Returns:
-      The network, in evaluation mode.
-    """
-    generator = torch.Generator().manual_seed(0)
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(module.weight, generator=generator)
-            if module.bias is not None:
-                nn.init.normal_(module.bias, std=0.1, generator=generator)
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.running_mean, std=0.2, generator=generator)
-            nn.init.normal_(module.bias, std=0.2, generator=generator)
-            nn.init.uniform_(module.running_var, 0.5, 2, generator=generator)
-            nn.init.uniform_(module.weight, 0.3, 1, generator=generator)
-    return network.eval()
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_logits_are_those_of_pytorch(tmp_path, name):
     network = randomize(NETWORKS[name]())
@@ -148,14 +127,7 @@ def test_logits_are_those_of_pytorch(tmp_path, name):
     model = models.build(name)
     assert weights.assign(model, weights.read(tmp_path / "torch.safetensors", name, model)) == []
     (tmp_path / "torch.safetensors").unlink()
-    model.eval()
     size = (2, *models.spec(name).input_shape)
     images = np.random.default_rng(0).normal(scale=IMAGE_SCALES.get(name, 1.0), size=size)
     images = images.astype(np.float32)
-    with torch.inference_mode():
-        expected = network(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
-    logits = np.asarray(nnx.jit(lambda model, images: model(images))(model, jnp.asarray(images)))
-    largest = abs(expected).max()
-    print(name, float(abs(logits - expected).max() / largest))
-    assert expected.std() > 0.1 * largest
-    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4 * largest)
+    assert_logits_agree(name, model, images, logits_of_torch(network, images))

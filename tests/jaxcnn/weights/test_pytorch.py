@@ -8,7 +8,7 @@ from safetensors.numpy import save_file
 
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
-from jaxcnn.weights.pytorch import KNOWN, torch_names
+from jaxcnn.weights.torch_names import naming_schemes
 from tests.support.torchvision_shapes import TORCHVISION
 
 
@@ -21,10 +21,15 @@ def flax_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return {1: shape, 2: shape[::-1], 4: (*shape[2:], *shape[1::-1])}[len(shape)]
 
 
-@pytest.mark.parametrize("name", KNOWN)
+def torchvision_names(name: str) -> dict[str, str]:
+    """Torchvision's names by ours."""
+    return naming_schemes(name, set(weights.array_shapes(abstract_model(name))))["torchvision"]
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
 def test_each_name_has_one_tensor_of_its_shape_and_no_tensor_is_left_over(name):
     shapes, torch_shapes = weights.array_shapes(abstract_model(name)), TORCHVISION[name]
-    torch_name_of = torch_names(name, shapes)
+    torch_name_of = torchvision_names(name)
     assert sorted(torch_name_of.values()) == sorted(torch_shapes)
     assert {
         flax_name: flax_shape(torch_shapes[torch_name])
@@ -33,7 +38,7 @@ def test_each_name_has_one_tensor_of_its_shape_and_no_tensor_is_left_over(name):
 
 
 def test_names_of_a_resnet():
-    names = torch_names("resnet50", weights.array_shapes(abstract_model("resnet50")))
+    names = torchvision_names("resnet50")
     assert names["conv1.norm.mean"] == "bn1.running_mean"
     assert names["blocks.layers.2.conv3.conv.kernel"] == "layer1.2.conv3.weight"
     assert names["blocks.layers.3.shortcut.conv.kernel"] == "layer2.0.downsample.0.weight"
@@ -144,10 +149,18 @@ TORCHVISION_ALEXNET = [f"features.{index}.weight" for index in (0, 3, 6, 8, 10)]
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        *((TORCHVISION[name], f"it seems to be {name}$") for name in KNOWN if name != "vgg11"),
+        *(
+            (TORCHVISION[name], f"it seems to be {name}$")
+            for name in TORCHVISION
+            if name not in ("vgg11", "resnet50")
+        ),
+        (TORCHVISION["resnet50"], "it seems to be resnet50 or resnext50_32x4d$"),
         (VGG16_BN, "a network with batch norm among its features"),
         (TORCHVISION_ALEXNET, "torchvision's alexnet, a later one without groups"),
-        (["encoder.weight"], "it seems to be none of resnet18, .*, vgg19, alexnet"),
+        (
+            ["encoder.weight"],
+            "it seems to be none of resnet18, .*, vgg19, alexnet, .*, regnet_y_400mf",
+        ),
     ],
 )
 def test_a_file_of_another_network_is_identified(tmp_path, names, message):
