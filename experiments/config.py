@@ -97,7 +97,8 @@ class TrainingOptions:
     epochs: int | None = field(default=None, metadata=IDENTITY)
     """Passes over the training set, in each stage; default: the recipe's or the data set's."""
     optimizer: str | None = field(default=None, metadata=SEVERAL)
-    """sgd, momentum, nesterov, adam, rmsprop, rmsprop_1 (its epsilon is 1), adamw, lamb or muon."""
+    """sgd, momentum, nesterov, adam, rmsprop, rmsprop_1 (its epsilon is 1), rmsprop_momentum,
+    adamw, lamb, muon or speedrun."""
     learning_rate: float | None = field(default=None, metadata=SEVERAL)
     """The initial learning rate; the largest one if there is a warm-up."""
     schedule: str | None = field(default=None, metadata=IDENTITY)

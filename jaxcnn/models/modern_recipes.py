@@ -55,9 +55,9 @@ DENSENET = Recipe(
 )
 
 MOBILENET_V2 = Recipe(
-    "Sandler et al. 2018, §6.1: RMSprop with a momentum of 0.9, left out here, on 16 asynchronous "
-    "workers with 96 images each; the number of epochs is not published",
-    optimizer="rmsprop_1",
+    "Sandler et al. 2018, §6.1: 16 asynchronous workers with 96 images each; the number of epochs "
+    "is not published",
+    optimizer="rmsprop_momentum",
     learning_rate=0.045,
     schedule="step:1:0.98",
     weight_decay=4e-5,
@@ -82,9 +82,8 @@ SHUFFLENET_V2 = Recipe(
 )
 
 MOBILENET_V3 = Recipe(
-    "Howard et al. 2019, §6.1.1: RMSprop with a momentum of 0.9, left out here; the number of "
-    "epochs is not published",
-    optimizer="rmsprop_1",
+    "Howard et al. 2019, §6.1.1; the number of epochs is not published",
+    optimizer="rmsprop_momentum",
     learning_rate=0.1,
     schedule="step:3:0.99",
     weight_decay=1e-5,
@@ -97,13 +96,14 @@ MOBILENET_V3 = Recipe(
 )
 
 EFFICIENTNET = Recipe(
-    "Tan & Le 2019, §5.2, and the authors' code: RMSprop with a momentum of 0.9, a warm-up of five "
-    "epochs, label smoothing of 0.1 and AutoAugment, all left out here",
-    optimizer="rmsprop",
+    "Tan & Le 2019, §5.2, and the authors' code, without AutoAugment",
+    optimizer="rmsprop_momentum",
     learning_rate=0.256,
     schedule="step:2.4:0.97",
+    warmup=5,
     weight_decay=1e-5,
     moving_average=0.9999,
+    label_smoothing=0.1,
     augment="resized_crop,flip",
     resize=256,
     dataset="imagenet",
@@ -112,10 +112,11 @@ EFFICIENTNET = Recipe(
 )
 
 REGNET = Recipe(
-    "Radosavovic et al. 2020, appendix C: a warm-up of five epochs, left out here",
+    "Radosavovic et al. 2020, appendix C",
     optimizer="momentum",
     learning_rate=0.8,
     schedule="cosine",
+    warmup=5,
     weight_decay=5e-5,
     augment="resized_crop,flip,lighting",
     resize=256,
@@ -125,14 +126,16 @@ REGNET = Recipe(
 )
 
 EFFICIENTNET_V2 = Recipe(
-    "Tan & Le 2021, §5.1: as EfficientNet, with RandAugment, mixup and images that grow from 128 "
-    "to 300 pixels, all left out here",
-    optimizer="rmsprop",
+    "Tan & Le 2021, §5.1, with the strengths of the last of four stages throughout; there, images "
+    "grow from 128 to 300 pixels",
+    optimizer="rmsprop_momentum",
     learning_rate=0.256,
     schedule="step:2.4:0.97",
+    warmup=5,
     weight_decay=1e-5,
     moving_average=0.9999,
-    augment="resized_crop,flip",
+    label_smoothing=0.1,
+    augment="resized_crop,flip,randaugment:2:15",
     resize=384,
     dataset="imagenet",
     epochs=350,
@@ -140,14 +143,17 @@ EFFICIENTNET_V2 = Recipe(
 )
 
 CONVNEXT = Recipe(
-    "Liu et al. 2022, appendix A.1, table 5: AdamW with a weight decay of 0.05, a warm-up of 20 "
-    "epochs, RandAugment, mixup, CutMix, random erasing and label smoothing of 0.1, all left out "
-    "here",
-    optimizer="adam",
+    "Liu et al. 2022, appendix A.1, table 5",
+    optimizer="adamw",
     learning_rate=4e-3,
     schedule="cosine",
+    warmup=20,
+    weight_decay=0.05,
     moving_average=0.9999,
-    augment="resized_crop,flip",
+    label_smoothing=0.1,
+    mixup=0.8,
+    cutmix=1.0,
+    augment="resized_crop,flip,randaugment:2:9,random_erasing:0.25",
     resize=256,
     dataset="imagenet",
     epochs=300,

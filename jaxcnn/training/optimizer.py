@@ -19,6 +19,10 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "rmsprop": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1e-7),
     # Szegedy et al. 2017, §4
     "rmsprop_1": lambda rate: optax.rmsprop(rate, decay=0.9, eps=1.0, initial_scale=1.0),
+    # Tan & Le 2019, §5.2, and their program
+    "rmsprop_momentum": lambda rate: optax.rmsprop(
+        rate, decay=0.9, eps=1e-3, momentum=0.9, initial_scale=1.0
+    ),
     "adamw": adamw,
     "lamb": lamb,
     "muon": muon,

@@ -105,6 +105,8 @@ def weight_after_two_steps(name: str) -> float:
         "rmsprop": 1 - 0.1 * (2 / np.sqrt(0.4) + 1 / np.sqrt(0.46)),
         # the mean starts at 1, and 1 is added under the root: 0.9 + 0.4, then 0.9 · 1.3 + 0.1
         "rmsprop_1": 1 - 0.1 * (2 / np.sqrt(1.3 + 1) + 1 / np.sqrt(1.27 + 1)),
+        # the same mean, and 0.9 of the first update in the second
+        "rmsprop_momentum": 1 - 0.1 * (1.9 * 2 / np.sqrt(1.301) + 1 / np.sqrt(1.271)),
     }.items(),
 )
 @pytest.mark.standard_promotion  # Optax mixes integers and floats
