@@ -3,7 +3,9 @@
 import json
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models
@@ -39,12 +41,12 @@ def png(tmp_path):
         (["--weights={tmp}", "{png}"], "{tmp} is not a checkpoint"),
         (
             ["--weights={text}", "{png}"],
-            "expected a .weights file (Darknet), a .safetensors file (PyTorch) or a checkpoint",
+            "a .safetensors file (PyTorch or jaxcnn) or a checkpoint folder",
         ),
         (["--weights={tmp}/d.weights", "{png}"], "d.weights ends at byte 40"),
         (
-            ["--weights={tmp}/t.safetensors", "{png}"],
-            "does not say which network it is for: give --model",
+            ["--weights={tmp}/whole.safetensors", "{png}"],
+            "whole.safetensors does not say which network it is for: give --model",
         ),
         (
             ["--weights={tmp}/t.safetensors", "--model=resnet18", "{png}"],
@@ -102,6 +104,7 @@ def test_bad_input_gets_one_line_and_exit_code_2(
     (tmp_path / "cut.png").write_bytes(png.read_bytes()[:200])
     (tmp_path / "d.weights").write_bytes(bytes(40))
     (tmp_path / "t.safetensors").write_bytes(bytes(40))
+    save_file({"fc.bias": np.zeros(3, np.float32)}, tmp_path / "whole.safetensors")
     places = {"checkpoint": checkpoint, "png": png, "tmp": tmp_path, "cut": tmp_path / "cut.png"}
     places |= {name: tmp_path / name for name in ("text", "empty")}
     error = refused(capsys, *(argument.format(**places) for argument in arguments))

@@ -5,7 +5,8 @@ import dataclasses
 import jax
 import pytest
 
-from experiments.config import RunConfig, parse
+from experiments.config import RunConfig
+from experiments.configurations import parse
 from experiments.studies import detection, train
 from experiments.workloads.recipe_step import build_optimizer, describe
 from jaxcnn import models

@@ -9,7 +9,7 @@ import pytest
 from jaxcnn import models, training
 from jaxcnn.errors import InputError
 from jaxcnn.training.decoupled import MUON_UPDATE_RMS
-from jaxcnn.training.optimizer import DECOUPLED, optimizer
+from jaxcnn.training.optimizer import optimizer
 
 pytestmark = pytest.mark.standard_promotion  # Optax mixes integers and floats
 
@@ -138,7 +138,7 @@ def test_muon_leaves_biases_and_scales_to_adam_with_nesterov_momentum():
     np.testing.assert_allclose(params["norm"]["scale"], bias, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", DECOUPLED)
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_decay_shrinks_kernels_and_nothing_else(name):
     params = jax.tree.map(jnp.array, PARAMS)
     transformation = optimizer(name, 0.1, "constant", **SIZES, weight_decay=0.3)
