@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.analysis.peers_tables import peers_tables
+from experiments.analysis.speedrun import speedrun_table
 from experiments.cli import OK, parse_options, run_command
 from experiments.records import Record, latest, load
 from experiments.records.published import PUBLISHED
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # By the name of the study, which is that of the folder of its published records.
-TABLES: dict[str, Callable[[Sequence[Record]], str]] = {"peers": peers_tables}
+TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
+    "peers": peers_tables,
+    "speedrun": speedrun_table,
+}
 REGION = re.compile(r"(<!-- from published/(\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 

@@ -19,6 +19,7 @@ from experiments.analysis import (
     platform_parity,
     precisions,
     ranking,
+    speedrun,
     wall_time,
 )
 from experiments.records import Record, latest
@@ -70,6 +71,10 @@ ANALYSES: dict[str, Analysis] = {
         across_machines=True,
     ),
     "search": Analysis(ranking.conclusion, group_by=("dataset",)),
+    "speedrun": Analysis(
+        speedrun.conclusion,
+        group_by=("model", "dataset", "epochs", "batch_size", "precision", "learning_rate"),
+    ),
     "descent": Analysis(descent_methods.conclusion, group_by=("learning_rate", "epochs", "seed")),
     "isa": Analysis(
         instruction_sets.conclusion, group_by=("model", "precision", "strategy", "image_size")

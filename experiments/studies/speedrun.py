@@ -111,7 +111,7 @@ def _torch_has(config: RunConfig) -> bool:
 
 
 def _of_library(case: Case, library: str) -> Case:
-    settings = case.settings | {"library": library, "point": f"{library}, seed {case.config.seed}"}
+    settings = case.settings | {"library": library}
     parts = (*case.parts, library, f"s{case.config.seed}")
     return dataclasses.replace(case, settings=settings, parts=parts)
 
@@ -249,5 +249,6 @@ def _train_in_torch(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
         "test_accuracy_mirrored": result["test_accuracy_mirrored"],
         "training_loss": result["loss"],
     }
-    version = importlib.metadata.version("torch")
-    return CaseResult(metrics, provenance={"variant": result["variant"], "torch": version})
+    versions = {"torch": importlib.metadata.version("torch")}
+    provenance = {"variant": result["variant"], "peer_versions": versions}
+    return CaseResult(metrics, provenance=provenance)

@@ -1,5 +1,7 @@
 """A network that learns CIFAR-10 quickly."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -41,7 +43,8 @@ class SpeedrunCNN(nnx.Module):
         channels = input_shape[2]
         outputs = 2 * PATCH**2 * channels
         self.whitening = Conv(channels, outputs, PATCH, padding=0, use_bias=False, rngs=rngs)
-        self.whitening.kernel = nnx.Variable(self.whitening.kernel[...])  # is not trained
+        kernel: Any = nnx.Variable(self.whitening.kernel[...])  # is not trained
+        self.whitening.kernel = kernel
         blocks = []
         for width in WIDTHS:
             blocks.append(SpeedrunBlock(outputs, width, rngs=rngs))

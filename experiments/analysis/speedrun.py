@@ -1,0 +1,105 @@
+"""Accuracy and time of short runs over several seeds, by library."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.records import Record
+
+OURS = "jaxcnn"
+NONE_YET = "No records of this study are published yet."
+
+
+@dataclass(frozen=True)
+class LibrarySummary:
+    """The records of one library.
+
+    Attributes:
+      library: its name.
+      accuracies: with mirror images, one for each seed, in 0 … 1.
+      plain_accuracies: without them.
+      seconds: of training, one for each seed.
+      steps: of a run.
+    """
+
+    library: str
+    accuracies: tuple[float, ...]
+    plain_accuracies: tuple[float, ...]
+    seconds: tuple[float, ...]
+    steps: int
+
+    @property
+    def median_seconds(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def summarize(records: Sequence[Record]) -> list[LibrarySummary]:
+    """A summary for each library, ours first; failures are ignored."""
+    measured = [record for record in records if record.status == "ok"]
+    names = sorted(
+        {record.settings["library"] for record in measured}, key=lambda name: (name != OURS, name)
+    )
+    return [_summarize(name, measured) for name in names]
+
+
+def _summarize(library: str, records: Sequence[Record]) -> LibrarySummary:
+    metrics = [record.metrics for record in records if record.settings["library"] == library]
+    return LibrarySummary(
+        library,
+        accuracies=tuple(each["test_accuracy_mirrored"] for each in metrics),
+        plain_accuracies=tuple(each["test_accuracy"] for each in metrics),
+        seconds=tuple(each["training_time"] for each in metrics),
+        steps=int(metrics[0]["steps"]),
+    )
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """The accuracy and time of each library in words, and their ratio."""
+    summaries = summarize(records)
+    lines = [
+        f"{each.library}: accuracy {_accuracy(each.accuracies)} with mirror images after "
+        f"{each.steps} steps in {each.median_seconds:.1f} s"
+        for each in summaries
+    ]
+    ours = [each for each in summaries if each.library == OURS]
+    for other in summaries[len(ours) :] if ours else []:
+        ratio = ours[0].median_seconds / other.median_seconds
+        lines.append(f"{OURS} takes {ratio:.2f} times as long as {other.library}")
+    return lines
+
+
+def speedrun_table(records: Sequence[Record]) -> str:
+    """What was measured where, and a row for each library, in Markdown.
+
+    Args:
+      records: of the study, of one machine and one recipe, the newest of each case.
+    """
+    summaries = summarize(records)
+    if not summaries:
+        return NONE_YET
+    provenance = records[0].provenance
+    peers = [record.provenance.get("peer_versions", {}) for record in records]
+    torch = sorted({versions["torch"] for versions in peers if versions})
+    versions = ", ".join([f"jax {provenance['versions']['jax']}", *(f"PyTorch {v}" for v in torch)])
+    rows = [
+        f"| {each.library} | {len(each.seconds)} | {each.steps} | {_accuracy(each.accuracies)} "
+        f"| {_accuracy(each.plain_accuracies)} | {each.median_seconds:.0f} |"
+        for each in summaries
+    ]
+    return "\n".join(
+        [
+            f"{provenance['accelerator']}, {provenance['host_cores']} processors, {versions}:",
+            "",
+            "| library | seeds | steps | accuracy with mirror images | without | seconds |",
+            "|---|---|---|---|---|---|",
+            *rows,
+        ]
+    )
+
+
+def _accuracy(values: Sequence[float]) -> str:
+    """The mean in percent, and the range if there are several values."""
+    mean = f"{100 * statistics.mean(values):.2f} %"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f})"

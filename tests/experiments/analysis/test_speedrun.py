@@ -1,0 +1,64 @@
+"""Means over seeds, ratios of medians, and the table of the study of short runs."""
+
+import pytest
+
+from experiments.analysis import speedrun
+from experiments.records import Record
+
+MACHINE = {"accelerator": "AMD EPYC", "host_cores": 2, "versions": {"jax": "0.10.2"}}
+
+
+def record(library: str, seed: int, accuracy: float, seconds: float, status: str = "ok") -> Record:
+    metrics = {
+        "test_accuracy_mirrored": accuracy,
+        "test_accuracy": accuracy - 0.01,
+        "training_time": seconds,
+        "steps": 200,
+    }
+    peers = {"peer_versions": {"torch": "2.13.0"}} if library == "pytorch" else {}
+    return Record(
+        "speedrun",
+        f"{library}-{seed}",
+        status,
+        settings={"library": library, "seed": seed},
+        metrics=metrics,
+        provenance=MACHINE | peers,
+    )
+
+
+RECORDS = [
+    record("pytorch", 0, 0.94, 1400.0),
+    record("pytorch", 1, 0.93, 1300.0),
+    record("jaxcnn", 0, 0.942, 800.0),
+    record("jaxcnn", 1, 0.938, 700.0),
+    record("jaxcnn", 2, 0.94, 600.0),
+    record("jaxcnn", 3, 0.5, 1.0, status="failed"),
+]
+
+
+def test_the_conclusion_has_means_ranges_and_the_ratio_of_medians():
+    assert speedrun.conclusion(RECORDS) == [
+        "jaxcnn: accuracy 94.00 % (93.80 to 94.20) with mirror images after 200 steps in 700.0 s",
+        "pytorch: accuracy 93.50 % (93.00 to 94.00) with mirror images after 200 steps in 1350.0 s",
+        "jaxcnn takes 0.52 times as long as pytorch",
+    ]
+
+
+def test_one_library_alone_has_no_ratio():
+    (line,) = speedrun.conclusion([RECORDS[0]])
+    assert line.startswith("pytorch: accuracy 94.00 % with mirror images")
+
+
+def test_the_table_names_the_machine_and_the_versions():
+    lines = speedrun.speedrun_table(RECORDS).splitlines()
+    assert lines[0] == "AMD EPYC, 2 processors, jax 0.10.2, PyTorch 2.13.0:"
+    assert lines[-2] == (
+        "| jaxcnn | 3 | 200 | 94.00 % (93.80 to 94.20) | 93.00 % (92.80 to 93.20) | 700 |"
+    )
+    assert speedrun.speedrun_table([]) == speedrun.NONE_YET
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_median_is_over_seeds(count):
+    (summary,) = speedrun.summarize(RECORDS[2 : 2 + count])
+    assert summary.median_seconds == {1: 800.0, 3: 700.0}[count]
