@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import safe_open
 
 from tests.support.paths import DATA, ROOT
 from tests.support.records import read_records
@@ -79,11 +80,11 @@ def test_the_five_commands(tmp_path):
     assert record["metrics"]["parameters"] == parameters
     assert record["provenance"]["classes"] == ["cat", "dog"]
 
-    done = run(export, tmp_path)
-    assert done.returncode == 0 and "net.py:Net" in (tmp_path / "records.csv").read_text()
-
     (checkpoint,) = (tmp_path / "results" / "train").glob("*.checkpoints")
     assert json.loads((checkpoint / "identity.json").read_text())["model"] == "net.py:Net"
     case = checkpoint.name.removesuffix(".checkpoints")
-    done = run(predict.replace("CASE", case), tmp_path)
+    done = run(export.replace("CASE", case), tmp_path)
+    with safe_open(tmp_path / "net.safetensors", "numpy") as arrays:
+        assert arrays.get_tensor("out.kernel").shape == (128, 2), done.stderr
+    done = run(predict, tmp_path)
     assert done.returncode == 0 and "net.py:Net, images of 96×96, 2 classes" in done.stdout

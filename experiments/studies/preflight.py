@@ -151,7 +151,8 @@ def _case(
 
 def check(case: Case) -> None:
     """Rejects images that are too small for the network, as `synthetic_step.check` does."""
-    synthetic_step.check(case.config.replace(image_size=case.settings["image_size"]))
+    config = case.config.replace(image_size=case.settings["image_size"])
+    synthetic_step.check(config, case.settings.get("channels"))
 
 
 def measure(case: Case, context: Context) -> CaseResult:

@@ -183,7 +183,11 @@ def _load_written(
         precision, from_checkpoint = identity["precision"], identity["from_checkpoint"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: its metadata {IDENTITY_KEY} is damaged ({error})") from error
-    arrays = weights.read(file, name, nnx.eval_shape(lambda: models.build(name)))
+    shape, classes = preprocessing.network_shape, len(preprocessing.classes)
+    abstract_model = nnx.eval_shape(
+        lambda: models.build(name, num_classes=classes, input_shape=shape)
+    )
+    arrays = weights.read(file, name, abstract_model)
     preprocessing = _with_options(preprocessing, names_file, image_size)
     model = _build(name, preprocessing, arrays)
     return PretrainedModel(name, model, preprocessing, precision, from_checkpoint)

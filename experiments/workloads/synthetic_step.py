@@ -71,16 +71,21 @@ def fill_defaults(config: RunConfig) -> RunConfig:
     return config
 
 
-def check(config: RunConfig) -> None:
+def check(config: RunConfig, channels: int | None = None) -> None:
     """Checks that the network takes images of the requested size, without drawing weights.
+
+    Args:
+      config: defaults filled in.
+      channels: of the images; as `network.channels` says if None.
 
     Raises:
       InputError: it does not.
     """
-    height, width, channels = models.spec(config.model).input_shape
-    if config.image_size != max(height, width):
-        shape = (config.image_size, config.image_size, channels)
-        nnx.eval_shape(lambda: models.build(config.model, input_shape=shape))
+    published = models.spec(config.model).input_shape
+    if published is None or config.image_size != max(published[:2]):
+        shape = (config.image_size, config.image_size, channels or network.channels(config))
+        classes = config.num_classes or network.NUM_CLASSES
+        nnx.eval_shape(lambda: models.build(config.model, num_classes=classes, input_shape=shape))
 
 
 def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
