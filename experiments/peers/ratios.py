@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.measure.launches import Launches, compare_launches, median_of_launches
 
+CONTENDER = 1.25  # times as long as the fastest rival: more than launches of a program differ
 RIVALS = ("torch", "keras")  # plain Flax is compared with ours separately
 # Metric, our work, and the work of the best peer that it is compared with.
 RATIOS_TO_BEST_PEER = (
@@ -22,7 +23,7 @@ def compute_metrics(
 
     Args:
       samples: seconds by launch and round, by ``PEER: train`` and ``PEER: infer``, and by ``ours:
-        many_steps``.
+        many_steps``. Ours has all launches, others may have the first ones only.
       memory: peak resident bytes of a train step by launch, by peer; without the peers for which
         the system does not report it.
 
@@ -49,6 +50,31 @@ def compute_metrics(
     return metrics, {"best_peer_train": fastest["train"], "best_peer_inference": fastest["infer"]}
 
 
+def contenders(samples: Mapping[str, Sequence[float]]) -> list[str]:
+    """The peers that may be the fastest in some work, judged by one launch: ours among them.
+
+    Args:
+      samples: of the launch, seconds by round, by ``PEER: WORK``.
+
+    Returns:
+      Ours, and each rival that takes at most `CONTENDER` times as long as the fastest one.
+
+    >>> contenders({"ours: infer": [9.0], "torch: infer": [1.0], "keras: infer": [1.5]})
+    ['ours', 'torch']
+    """
+    launches = {name: [each] for name, each in samples.items()}
+    kept = ["ours"]
+    for work in ("train", "infer"):
+        fastest = _fastest(launches, work)
+        limit = CONTENDER * _median(launches[f"{fastest}: {work}"]) if fastest else 0.0
+        kept += [
+            name.partition(":")[0]
+            for name, each in launches.items()
+            if name.startswith(RIVALS) and name.endswith(f": {work}") and _median(each) <= limit
+        ]
+    return list(dict.fromkeys(kept))
+
+
 def _median(samples: Launches) -> float:
     return median_of_launches(samples)[0]
 
@@ -70,7 +96,8 @@ def _compare(
     """The ratio of our times to a peer's, and its interval; empty if there is no such peer."""
     if theirs not in samples:
         return {}
-    ratio, low, high = compare_launches(samples[ours], samples[theirs])
+    count = len(samples[theirs])  # plain Flax has one launch
+    ratio, low, high = compare_launches(samples[ours][:count], samples[theirs])
     return {name: ratio, f"{name}_low": low, f"{name}_high": high}
 
 

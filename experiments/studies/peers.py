@@ -10,9 +10,11 @@ also gathers each batch from data on the device and sums the metrics (`many_step
 
 A launch starts all processes, checks that all compute the same, and times them in turn. There are
 several launches (``--launches``), because a process keeps what it happened to get, such as the
-place of its memory: medians and intervals are over launches (`measure.launches`). The best peer is
-the PyTorch or Keras variant with the smallest median; PyTorch's variants are eager and compiled,
-in both memory formats, for inference also compiled with frozen weights.
+place of its memory: medians and intervals are over launches (`measure.launches`). Plain Flax, and
+variants of PyTorch and Keras that are far slower than the fastest one, are launched once
+(`peers.ratios.contenders`). The best peer is the PyTorch or Keras variant with the smallest
+median; PyTorch's variants are eager and compiled, in both memory formats, for inference also
+compiled with frozen weights.
 
 A network is one of `jaxcnn.models`, or a user's own in plain Flax (`peers.user_networks`), which
 `jaxcnn.training.create` accelerates as it is.
@@ -28,9 +30,10 @@ import itertools
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
@@ -38,11 +41,12 @@ from experiments.measure.launches import launch_medians
 from experiments.peers.definition import define, make_task, thread_count
 from experiments.peers.launch import Launch, LaunchFailed, run_launch
 from experiments.peers.process import PEERS, Worker, missing_packages
-from experiments.peers.ratios import compute_metrics
+from experiments.peers.ratios import compute_metrics, contenders
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.parallel.options import compiler_options
 
+T = TypeVar("T")
 COLUMNS = (
     "step_time",
     "best_peer_step_time",
@@ -187,7 +191,7 @@ def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str,
 def _run_launches(
     case: Case, start: Callable[..., Worker], say: Callable[[str], None]
 ) -> list[Launch]:
-    """A peer that is excluded from one launch is not started again."""
+    """Peers that are excluded from one launch, or too slow in it, are not started again."""
     preset, count = case.config.preset, case.settings["launches"]
     peers = list(case.settings["peers"])
     launches: list[Launch] = []
@@ -201,7 +205,8 @@ def _run_launches(
             calls=launches[0].rounds.calls if launches else None,
             report=partial(_report, say, title),
         )
-        peers = [peer for peer in peers if peer not in launch.excluded]
+        kept = contenders(launch.rounds.samples)
+        peers = [peer for peer in peers if peer in kept and peer not in launch.excluded]
         launches.append(launch)
     return launches
 
@@ -211,9 +216,10 @@ def _report(say: Callable[[str], None], title: str, peer: str) -> None:
 
 
 def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float]) -> CaseResult:
-    names = [*launches[-1].rounds.samples]  # without the peers that were excluded
-    samples = {name: [launch.rounds.samples[name] for launch in launches] for name in names}
-    memory = {peer: [launch.memory[peer] for launch in launches] for peer in launches[-1].memory}
+    excluded = {peer: reason for launch in launches for peer, reason in launch.excluded.items()}
+    samples = _by_name([launch.rounds.samples for launch in launches])
+    samples = {n: each for n, each in samples.items() if n.partition(":")[0] not in excluded}
+    memory = _by_name([launch.memory for launch in launches])
     known = {peer: peaks for peer, peaks in memory.items() if None not in peaks}
     metrics, best_peers = compute_metrics(samples, known)
     metrics |= first_steps
@@ -221,7 +227,6 @@ def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float
         "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],
         "images_per_second": case.config.batch_size / metrics["step_time"],
     }
-    excluded = [reason for launch in launches for reason in launch.excluded.values()]
     provenance = {
         **best_peers,
         "peer_versions": _versions(case.settings["peers"]),
@@ -229,16 +234,25 @@ def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float
         "threads": thread_count(),
         "compiler_options": compiler_options("cpu"),
         "rounds_per_launch": ROUNDS[case.config.preset],
-        "calls_per_sample": {name: launches[0].rounds.calls[name] for name in names},
-        "launch_medians": {name: launch_medians(samples[name]) for name in names},
+        "calls_per_sample": {name: launches[0].rounds.calls[name] for name in samples},
+        "launch_medians": {name: launch_medians(each) for name, each in samples.items()},
         "idle_load": max(launch.rounds.idle_load for launch in launches),
         "memory_peaks": memory,
-        "freed_memory_kept_by_peer": launches[-1].freed_memory_kept,
+        "freed_memory_kept_by_peer": launches[0].freed_memory_kept,
         "differences": launches[0].differences,
-        "remarks": [*_remarks(case.config), *(f"excluded: {reason}" for reason in excluded)],
+        "remarks": [
+            *_remarks(case.config),
+            *(f"excluded: {reason}" for reason in excluded.values()),
+        ],
     }
-    flat = {name: [*itertools.chain(*samples[name])] for name in names}
+    flat = {name: [*itertools.chain(*each)] for name, each in samples.items()}
     return CaseResult(metrics, flat, provenance=provenance)
+
+
+def _by_name(launches: Sequence[Mapping[str, T]]) -> dict[str, list[T]]:
+    """The values of all launches that have them, by name."""
+    names = dict.fromkeys(itertools.chain(*launches))
+    return {name: [launch[name] for launch in launches if name in launch] for name in names}
 
 
 def _versions(peers: Sequence[str]) -> dict[str, str]:
