@@ -302,6 +302,13 @@ def test_the_summary_counts_everything(capsys):
     assert "all else" in output and "parameters 24: 22 trainable, 2 not" in output
 
 
+def test_sizes_of_several_are_checked_without_published_ones(capsys):
+    sizes = ["--image-size=8", "--device=cpu:1", "--dry-run"]
+    arguments = ["--study=precision", "--model=./net.py:Net,logistic", *sizes]
+    assert run.main(arguments) == 0
+    assert "net.py:Net" in capsys.readouterr().out
+
+
 def test_records_of_models_that_are_not_here_are_shown(folder, capsys):
     settings = {"model": "gone.py:Net", "model_digest": "0123456789abcdef", "batch_size": 32}
     for name, seconds in (("before", 0.25), ("after", 0.5)):
