@@ -8,34 +8,11 @@ from typing import Any
 from etils import epath
 from flax import nnx
 
+from experiments.workloads.class_names import default_names, read_names
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
 from jaxcnn.training.checkpoint import MODEL_SOURCE
-
-# The classes of Pascal VOC, in the order of Darknet's voc.names.
-VOC = (
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
-)
 
 # Of ImageNet's channels, as torchvision's weights were trained with.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -201,7 +178,7 @@ def _with_options(
         resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
         preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
     if names_file:
-        classes = _read_names(names_file, len(preprocessing.classes))
+        classes = read_names(names_file, len(preprocessing.classes))
         preprocessing = dataclasses.replace(preprocessing, classes=classes)
     return preprocessing
 
@@ -229,9 +206,9 @@ def _load_file(
     is_darknet = file.suffix == DARKNET
     count = _class_count(file, arrays, row.detects)
     classes = (
-        _read_names(names_file, count, allow_more=is_darknet)
+        read_names(names_file, count, allow_more=is_darknet)
         if names_file
-        else _default_names(count, row.detects)
+        else default_names(count, row.detects)
     )
     published_size, _, channels = row.input_shape
     size = image_size or published_size
@@ -259,34 +236,6 @@ def _class_count(file: epath.Path, arrays: weights.Weights, detects: bool) -> in
             f"{BOX_OUTPUTS} + the number of its classes, such as 125"
         )
     return outputs // anchors - BOX_OUTPUTS
-
-
-def _default_names(count: int, detects: bool) -> tuple[str, ...]:
-    if detects and count == len(VOC):
-        return VOC
-    return tuple(f"class {number}" for number in range(count))
-
-
-def _read_names(file: str, count: int, *, allow_more: bool = False) -> tuple[str, ...]:
-    """Reads the names of the classes, one per line; blank lines are skipped.
-
-    Args:
-      file: the text file.
-      count: the number of the network's classes.
-      allow_more: take the first `count` names if there are more. Darknet's own list of its 1,000
-        classes, imagenet.shortnames.list, continues with those of its other networks.
-    """
-    try:
-        lines = epath.Path(file).expanduser().read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise InputError(f"--names={file} cannot be read ({reason})") from error
-    names = tuple(line.strip() for line in lines if line.strip())
-    if len(names) < count or (len(names) > count and not allow_more):
-        raise InputError(
-            f"--names={file} has {len(names)} names, one per line; the network has {count} classes"
-        )
-    return names[:count]
 
 
 def _build(name: str, preprocessing: Preprocessing, arrays: weights.Weights) -> nnx.Module:
