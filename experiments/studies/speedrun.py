@@ -17,6 +17,7 @@ import dataclasses
 import importlib.metadata
 import time
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import numpy as np
@@ -119,16 +120,17 @@ def _of_library(case: Case, library: str) -> Case:
 def measure(case: Case, context: Context) -> CaseResult:
     """Trains and tests once, in the library of the case."""
     setup = build_setup(case.config, context.backend, holds_out=False)
+    say = partial(context.console.print, highlight=False, markup=False)
     for note in setup.dataset.notes:
-        context.console.print(f"note: {note}", highlight=False, markup=False)
+        say(f"note: {note}")
     with Sampler(setup.strategy.devices) as sampler:
         sampler.phase("preparing")
         run = _train if case.settings["library"] == OURS else _train_in_torch
-        result = run(setup, sampler)
-    steps = setup.fit_config.steps
-    flops = model_flops(setup.step, setup.state, training_metrics.abstract_batch(setup))
+        result = run(setup, sampler, say)
     if result.status != "ok":
         return result
+    steps = setup.fit_config.steps
+    flops = model_flops(setup.step, setup.state, training_metrics.abstract_batch(setup))
     metrics = result.metrics
     step_time = metrics["training_time"] / steps
     metrics |= {
@@ -160,7 +162,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
 
 
-def _train(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
+def _train(setup: TrainingSetup, sampler: Sampler, say: Callable[[str], None]) -> CaseResult:
     strategy, config = setup.strategy, setup.fit_config
     state = strategy.place(setup.state)
     pipeline = pipelines.build(setup, state, name="resident")
@@ -173,9 +175,10 @@ def _train(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
         state, sums = pipeline.run_steps(
             state, epoch * config.steps_per_epoch, config.steps_per_epoch
         )
-        train_means = means({name: np.sum(values) for name, values in sums.items()})
+        loss = means({name: np.sum(values) for name, values in sums.items()})["loss"]
         seconds = time.perf_counter() - start
-        curves.append({"epoch": epoch + 1, "seconds": seconds, "train_loss": train_means["loss"]})
+        curves.append({"epoch": epoch + 1, "seconds": seconds, "train_loss": loss})
+        say(f"epoch {epoch + 1}/{config.epochs}  loss {loss:.4f}  {seconds:.1f} s")
     jax.block_until_ready(state)
     training_time = time.perf_counter() - start
     energy = training_metrics.energy_metrics(sampler, config.steps)
@@ -210,7 +213,10 @@ def _compile_mirrored_test(
     return lambda state: means(jax.device_get(program(state, images, placed_count)))["accuracy"]
 
 
-def _train_in_torch(setup: TrainingSetup, sampler: Sampler) -> CaseResult:
+def _train_in_torch(
+    setup: TrainingSetup, sampler: Sampler, say: Callable[[str], None]
+) -> CaseResult:
+    say("PyTorch compiles, and trains without further output")
     config, shape = setup.config, setup.preprocessing.stored_shape
     task = SpeedrunTask(
         widths=WIDTHS,
