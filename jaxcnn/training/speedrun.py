@@ -8,9 +8,10 @@ import optax
 from jax import Array
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
-# Jordan's program `airbench94_muon.py`, 2024; learning rates as multiples of that of the kernels.
+# Jordan's program `airbench94_muon.py`, 2024. The learning rates of SGD are multiples of that of
+# the kernels, and those of the program times 2,000: its loss is the sum over so many images.
 MUON_MOMENTUM, NEWTON_SCHULZ_STEPS = 0.6, 3
-HEAD_RATE, BIAS_RATE = 0.67 / 0.24, 0.053 / 0.24
+HEAD_RATE, BIAS_RATE = 2000 * 0.67 / 0.24, 2000 * 0.053 / 0.24
 SGD_MOMENTUM = 0.85
 
 
