@@ -130,7 +130,7 @@ def test_a_frozen_network_infers_the_same():
     assert float(difference) < 1e-5 and freezing == "True"
 
 
-@pytest.mark.parametrize("library", ["torch", "keras"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_an_optimizer_is_the_same_in_another_library(library, optimizer, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
