@@ -18,7 +18,7 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "test_accuracy": Metric(
-        "", "accuracy on unseen test images, with the weights of the best epoch"
+        "", "accuracy on unseen test images, with the weights of the best epoch, or the last ones"
     ),
     "test_accuracy_mirrored": Metric(
         "", "accuracy on unseen test images, by the mean logits of each and its mirror image"

@@ -84,8 +84,8 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     Raises:
       InputError: as in `train.cases`; or options that this study fixes.
     """
-    for name, default in (("stages", None), ("patience", None), ("init_from", None)):
-        if getattr(config, name) != default:
+    for name in ("stages", "patience", "init_from"):
+        if getattr(config, name) is not None:
             raise InputError(
                 f"--{name.replace('_', '-')} is not for --study=speedrun, which trains once, from "
                 "random weights, for a fixed number of epochs"
@@ -135,7 +135,6 @@ def measure(case: Case, context: Context) -> CaseResult:
     step_time = metrics["training_time"] / steps
     metrics |= {
         "steps": steps,
-        "step_time": step_time,
         "images_per_second": case.config.batch_size / step_time,
         "flops_per_step": flops,
         "flops_per_second": flops / step_time,

@@ -9,6 +9,8 @@ from jaxcnn.models.recipe import Recipe
 
 Shape = tuple[int, int, int]
 
+IMAGENET: Shape = (224, 224, 3)  # images of most networks that were trained on it
+
 
 @dataclass(frozen=True)
 class ModelSpec:

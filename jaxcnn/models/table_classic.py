@@ -11,11 +11,11 @@ from jaxcnn.models.googlenet import GoogLeNet
 from jaxcnn.models.lenet import LeNet5, LeNet5RBF, LeNetLike
 from jaxcnn.models.linear import MLP, LogisticRegression
 from jaxcnn.models.mnist import DeepMnist, MnistCNN
-from jaxcnn.models.model_spec import ModelSpec
+from jaxcnn.models.model_spec import IMAGENET, ModelSpec
 from jaxcnn.models.speedrun import SpeedrunCNN
 from jaxcnn.models.vgg import VGG
 
-MNIST, IMAGENET = (28, 28, 1), (224, 224, 3)
+MNIST = (28, 28, 1)
 
 CLASSIC: dict[str, ModelSpec] = {
     "logistic": ModelSpec(

@@ -7,12 +7,10 @@ from jaxcnn.models.convnext import ConvNeXt
 from jaxcnn.models.densenet import DenseNet
 from jaxcnn.models.efficientnet import B0, V2_S, EfficientNet
 from jaxcnn.models.mobilenet import MobileNetV2, MobileNetV3
-from jaxcnn.models.model_spec import ModelSpec
+from jaxcnn.models.model_spec import IMAGENET, ModelSpec
 from jaxcnn.models.regnet import RegNetY
 from jaxcnn.models.shufflenet import ShuffleNetV2
 from jaxcnn.models.squeezenet import SqueezeNet
-
-IMAGENET = (224, 224, 3)
 
 EFFICIENT: dict[str, ModelSpec] = {
     "squeezenet1_1": ModelSpec(

@@ -4,11 +4,9 @@ from functools import partial
 
 from jaxcnn.models import modern_recipes, recipes
 from jaxcnn.models.inception import InceptionResNetV2, InceptionV4
-from jaxcnn.models.model_spec import ModelSpec
+from jaxcnn.models.model_spec import IMAGENET, ModelSpec
 from jaxcnn.models.resnet import ResNet
 from jaxcnn.models.wide_resnet import WideResNet
-
-IMAGENET = (224, 224, 3)
 
 RESIDUAL: dict[str, ModelSpec] = {
     "resnet18": ModelSpec(

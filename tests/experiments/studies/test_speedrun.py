@@ -25,7 +25,8 @@ def test_all_training_images_train_and_the_record_has_both_accuracies(tmp_path, 
     assert [row["epoch"] for row in record["curves"]] == [1, 2]
     for name in ("test_accuracy", "test_accuracy_mirrored"):
         assert metrics[name] * test == pytest.approx(round(metrics[name] * test))
-    assert metrics["images_per_second"] * metrics["step_time"] == pytest.approx(32)
+    images = 32 * metrics["steps"]
+    assert metrics["images_per_second"] * metrics["training_time"] == pytest.approx(images)
     # Without the gradient with respect to the images: two products of the first layer of blocks
     # and three of all others, two FLOPs for a multiply-add.
     whitening, first, image = 31 * 31 * 288, 31 * 31 * 13_824, 236_294_720 // 2
