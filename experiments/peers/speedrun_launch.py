@@ -27,7 +27,7 @@ def run_in_torch(
 
     Returns:
       ``training_time`` in seconds, ``steps``, the last ``loss``, ``test_accuracy``,
-      ``test_accuracy_mirrored``, and ``variant``, the fastest way to use PyTorch.
+      ``test_accuracy_multicrop``, and ``variant``, the fastest way to use PyTorch.
 
     Raises:
       PeerFailed: the process ended without a result, or took too long.

@@ -20,8 +20,8 @@ METRICS: dict[str, Metric] = {
     "test_accuracy": Metric(
         "", "accuracy on unseen test images, with the weights of the best epoch, or the last ones"
     ),
-    "test_accuracy_mirrored": Metric(
-        "", "accuracy on unseen test images, by the mean logits of each and its mirror image"
+    "test_accuracy_multicrop": Metric(
+        "", "accuracy on unseen test images, by the mean logits of six views of each"
     ),
     "test_loss": Metric("nat", "mean cross-entropy on the test images, with the same weights"),
     "validation_accuracy": Metric("", "accuracy on the validation images in the best epoch"),

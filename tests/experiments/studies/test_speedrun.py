@@ -23,7 +23,7 @@ def test_all_training_images_train_and_the_record_has_both_accuracies(tmp_path, 
     assert train + test == 160
     assert metrics["steps"] == 2 * (train // 32)
     assert [row["epoch"] for row in record["curves"]] == [1, 2]
-    for name in ("test_accuracy", "test_accuracy_mirrored"):
+    for name in ("test_accuracy", "test_accuracy_multicrop"):
         assert metrics[name] * test == pytest.approx(round(metrics[name] * test))
     images = 32 * metrics["steps"]
     assert metrics["images_per_second"] * metrics["training_time"] == pytest.approx(images)
@@ -32,7 +32,7 @@ def test_all_training_images_train_and_the_record_has_both_accuracies(tmp_path, 
     whitening, first, image = 31 * 31 * 288, 31 * 31 * 13_824, 236_294_720 // 2
     macs = whitening + 2 * first + 3 * (image - whitening - first)
     assert metrics["flops_per_step"] == 32 * 2 * macs
-    if metrics["test_accuracy_mirrored"] < 1:
+    if metrics["test_accuracy_multicrop"] < 1:
         assert "time_to_target" not in metrics
         assert "below the target of 1: raise --epochs" in capsys.readouterr().out
 

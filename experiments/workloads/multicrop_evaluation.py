@@ -1,7 +1,8 @@
-"""Evaluation of images together with their mirror images."""
+"""Evaluation of images by several views of each."""
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 from jax import Array
 
 from jaxcnn.training import EvalStep, TrainState
@@ -10,14 +11,21 @@ from jaxcnn.training.step import UNSHARDED, BatchSharding
 
 
 @dataclass(frozen=True)
-class MirroredEvaluation:
-    """``step(state, batch) -> metrics`` of the mean logits of each image and its mirror image.
+class MultiCropEvaluation:
+    """``step(state, batch) -> metrics`` of the mean logits of six views of each image.
 
-    It takes twice the time of an evaluation, and its accuracy is not comparable with that of a
+    The views are the image, the image shifted by a pixel down and right, and up and left, with the
+    border reflected, and the mirror images of the three. The image and its mirror image together
+    weigh one half.
+
+    It takes six times the time of an evaluation, and its accuracy is not comparable with that of a
     network that sees each image once.
 
     Attributes:
       evaluation: the evaluation step of the network.
+
+    References:
+      Jordan 2024, *94% on CIFAR-10 in 3.29 Seconds on a Single GPU*, arXiv 2404.00498, §3.5.
     """
 
     evaluation: EvalStep
@@ -32,5 +40,11 @@ class MirroredEvaluation:
 
     def outputs(self, state: TrainState, images: Array) -> Array:
         """The mean logits for images ``[N, H, W, C]``, ``f32[N, classes]``."""
+        padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
+        shifted = padded[:, :-2, :-2], padded[:, 2:, 2:]
+        own = self._mirrored(state, images)
+        return (own + sum(self._mirrored(state, each) for each in shifted) / 2) / 2
+
+    def _mirrored(self, state: TrainState, images: Array) -> Array:
         outputs = self.evaluation.outputs
         return (outputs(state, images) + outputs(state, images[:, :, ::-1])) / 2
