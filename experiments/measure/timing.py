@@ -6,6 +6,7 @@ its arguments on the device: implicit transfers (`jax.transfer_guard`) are error
 """
 
 import contextlib
+import functools
 import math
 import statistics
 import time
@@ -16,14 +17,21 @@ from typing import Any
 import jax
 import jax.monitoring
 
+from experiments.measure.intervals import (
+    PRECISE,
+    median_interval,
+    noise_remark,
+    uncertainty,
+)
 from experiments.measure.machine_load import load_between, take_snapshot
-from experiments.measure.noise import Noise, median_interval, noise
+from experiments.measure.noise import Noise, noise
 
 SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
 MAX_CALLS = 1000  # in a sample
 # The warm-up is over when the medians of two successive windows of this many samples differ by at
 # most this share.
 WINDOW, STEADY = 3, 0.05
+EXTENSION = 6  # budgets that sampling may take where the median is not precise
 
 Clock = Callable[[], float]
 
@@ -52,10 +60,15 @@ class Timing:
         """Median of the samples."""
         return statistics.median(self.samples)
 
-    @property
+    @functools.cached_property
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the median."""
         return median_interval(self.samples)
+
+    @property
+    def remark(self) -> str:
+        """How uncertain the median is and why, if that is worth a remark; else empty."""
+        return noise_remark(uncertainty(self.median, *self.interval), self.noise.verdict)
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,9 @@ def time_call(
 ) -> Timing:
     """Times a call in its steady state, after a warm-up.
 
+    While the uncertainty of the median is more than 5 %, sampling continues: until twice the time
+    is spent, and twice that, up to `EXTENSION` budgets.
+
     Args:
       call: returns arrays, or anything that `jax.block_until_ready` accepts.
       budget: seconds of sampling; the warm-up may take half as much in addition.
@@ -164,9 +180,16 @@ def time_call(
     warm = _warm_up(call, budget / 2, clock)
     samples: list[float] = []
     before, start = take_snapshot(), clock()
-    while len(samples) < min_samples or (len(samples) < max_samples and clock() - start < budget):
-        samples.append(_sample(call, warm.calls, clock))
-    return warm.timing(samples, *load_between(before, take_snapshot()))
+    limit = budget
+    while True:
+        while len(samples) < min_samples or (
+            len(samples) < max_samples and clock() - start < limit
+        ):
+            samples.append(_sample(call, warm.calls, clock))
+        spent = clock() - start
+        if len(samples) == max_samples or spent >= EXTENSION * budget or _is_precise(samples):
+            return warm.timing(samples, *load_between(before, take_snapshot()))
+        limit = min(2 * spent, EXTENSION * budget)
 
 
 def time_interleaved(
@@ -234,6 +257,10 @@ def _is_steady(samples: list[float]) -> bool:
     before = statistics.median(samples[-2 * WINDOW : -WINDOW])
     now = statistics.median(samples[-WINDOW:])
     return abs(now - before) <= STEADY * before
+
+
+def _is_precise(samples: list[float]) -> bool:
+    return uncertainty(statistics.median(samples), *median_interval(samples)) <= PRECISE
 
 
 def _sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:

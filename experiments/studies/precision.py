@@ -10,8 +10,8 @@ import numpy as np
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.intervals import median_interval
 from experiments.measure.memory import memory_plan
-from experiments.measure.noise import median_interval
 from experiments.studies import train
 from experiments.workloads import loss_curve, pipelines
 from experiments.workloads.setup import TrainingSetup, build_setup

@@ -76,8 +76,8 @@ def measure_step(config: RunConfig, backend: Backend, *, compare: bool) -> CaseR
         times, timing = synthetic_step.time_step(step, budget=BUDGETS[config.preset])
         metrics |= times
         samples = {"step_time": list(timing.samples)}
-        if noise := timing.noise.verdict.removeprefix("steady"):
-            remarks.append(f"step times: {noise}")
+        if timing.remark:
+            remarks.append(f"step times: {timing.remark}")
     provenance = {
         "strategy_devices": len(step.strategy.devices),
         "compiler_options": step.strategy.options,
