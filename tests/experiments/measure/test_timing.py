@@ -147,7 +147,7 @@ def test_the_first_call_the_warm_up_and_the_steady_state_are_separate():
         # 9 calls are the first to take a millisecond; 227.6 samples of them
         (2.0**-13, {"budget": 0.25}, 228, 9),
         # 1049 samples of 1000 calls, limited to 1000
-        (2.0**-30, {"budget": 2.0**-10}, 1000, 1000),
+        (2.0**-20, {"budget": 1.0}, 1000, 1000),
     ],
 )
 def test_number_of_samples(seconds, options, samples, calls):
@@ -171,6 +171,31 @@ def test_sampling_continues_while_the_median_is_uncertain():
     timing = time_call(clock.call(*0.01 * noise), budget=0.2, clock=clock)
     assert 0.4 <= sum(timing.samples) < 6 * 0.2 and timing.remark == ""
     assert uncertainty(timing.median, *timing.interval) <= 0.05
+
+
+@pytest.mark.parametrize("slow_seconds", [0.05, 0.09])
+@pytest.mark.parametrize("excess", [1.61, 1.9])
+def test_a_slow_start_is_no_sample(slow_seconds, excess):
+    """Calls of a few microseconds that take longer until the processor's clock rate has risen."""
+    clock = CallClock()
+    fast = 15e-6
+
+    def call():
+        clock.now += fast * (excess if clock.now < slow_seconds else 1)
+
+    timing = time_call(call, budget=0.15, clock=clock)
+    assert timing.samples == pytest.approx([fast] * len(timing.samples))
+    assert sum(timing.warm_up) * timing.calls_per_sample > slow_seconds
+
+
+def test_the_warm_up_lasts_while_calls_get_faster():
+    clock = CallClock()
+
+    def call():  # 90 % too long at first, and less by a factor of e every 40 ms
+        clock.now += 1e-3 * (1 + 0.9 * math.exp(-clock.now / 0.04))
+
+    timing = time_call(call, budget=0.15, clock=clock)
+    assert 0.1 < sum(timing.warm_up) < 0.2 and timing.samples[0] < 1.05e-3
 
 
 def test_the_warm_up_ends_if_the_call_never_becomes_steady():
