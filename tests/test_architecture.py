@@ -52,7 +52,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 NAME_STUDIES = {"run", "preflight.__main__", "studies.__main__"}  # of `experiments`
 # What `analysis` may import of `measure`.
-MEASURE_WITHOUT_JAX = {"intervals", "noise", "series", "roofline"}
+MEASURE_WITHOUT_JAX = {"above_peak", "intervals", "noise", "series", "roofline"}
 
 
 def rooms_of(package: str, root: Path = ROOT) -> dict[str, set[str]]:

@@ -143,6 +143,7 @@ def time_call(
     call: Callable[[], Any],
     *,
     budget: float = 1.0,
+    extension: float = EXTENSION,
     min_samples: int = 7,
     max_samples: int = 1000,
     clock: Clock = time.perf_counter,
@@ -150,12 +151,13 @@ def time_call(
     """Times a call in its steady state, after a warm-up.
 
     While the uncertainty of the median is more than 5 %, sampling continues: until twice the time
-    is spent, and twice that, up to `EXTENSION` budgets.
+    is spent, and twice that, up to `extension` budgets.
 
     Args:
       call: returns arrays, or anything that `jax.block_until_ready` accepts.
       budget: seconds of sampling; the warm-up may take half as much in addition, or twice
         `WARM_UP` if that is more.
+      extension: budgets that sampling may take in all.
       min_samples: taken even if the budget is used up; a comparison needs 7, a 95 % interval 6.
       max_samples: after which sampling stops.
       clock: returns seconds.
@@ -182,9 +184,9 @@ def time_call(
         ):
             samples.append(take_sample(call, warm.calls, clock))
         spent = clock() - start
-        if len(samples) == max_samples or spent >= EXTENSION * budget or _is_precise(samples):
+        if len(samples) == max_samples or spent >= extension * budget or _is_precise(samples):
             return _timing(warm, samples, *load_between(before, take_snapshot()))
-        limit = min(2 * spent, EXTENSION * budget)
+        limit = min(2 * spent, extension * budget)
 
 
 def time_interleaved(

@@ -70,7 +70,7 @@ METRICS: dict[str, Metric] = {
         "FLOP/s", "dense peak of the devices used for this precision, from the device table"
     ),
     "peak_measured": Metric(
-        "FLOP/s", "rate of a large matrix product on these devices, in this session"
+        "FLOP/s", "best rate of a large matrix product on these devices, in this session"
     ),
     "bandwidth_published": Metric(
         "B/s", "memory bandwidth of the devices used, from the device table"

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.intervals import median_interval
 from experiments.measure.memory import memory_plan
@@ -85,6 +86,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         "examples": {name: len(getattr(setup.splits, name)) for name in splits},
         "strategy_devices": len(setup.strategy.devices),
         "compiler_options": setup.strategy.options,
+        "winograd": uses_winograd(pipeline.program.executable),
         "precision": products,
     }
     return CaseResult(metrics, samples, curve.epochs, provenance=provenance)

@@ -12,6 +12,7 @@ from experiments.harness.profiling import EXTRA_STEPS, trace
 from experiments.harness.progress import CombinedWatcher, TrainingProgress
 from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.harness.tensorboard import log_scalars
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import network, pipelines, training_metrics
@@ -259,4 +260,5 @@ def _provenance(
         "notes": list(setup.dataset.notes),
         "sessions": history.sessions,
         "memory_peak_source": observed_peak(setup.strategy.devices)[1],
+        **({"winograd": True} if uses_winograd(pipeline.program.executable) else {}),
     }
