@@ -143,7 +143,7 @@ METRICS: dict[str, Metric] = {
     ),
     "best_learning_rate": Metric("", "learning rate of the member with the best accuracy"),
     "product_bits": Metric(
-        "bit", "fraction bits kept by a float32 matrix product: 23; TF32 10; bfloat16 7"
+        "bit", "fraction bits kept by a matrix product in this precision: 23; TF32 10; bfloat16 7"
     ),
     "latency_p50": Metric(
         "s", "median time from images on the host to answers on the host, one batch at a time"

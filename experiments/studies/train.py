@@ -16,7 +16,7 @@ from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import network, pipelines, training_metrics
-from experiments.workloads.recipe_step import build_optimizer, describe
+from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
 from jaxcnn import data, models, parallel, training
 from jaxcnn.backend import Backend
@@ -215,7 +215,7 @@ def _announce(context: Context, setup: TrainingSetup, pipeline: str, first_step:
         "pipeline": pipeline,
         "case": (
             f"{models.label(config.model)}, {config.precision}, strategy {config.strategy}, "
-            f"batch {config.batch_size}, {config.epochs} epochs"
+            f"batch {config.batch_size}, {describe_epochs(config)}"
         ),
         "recipe": describe(config),
         **({"resuming": f"after step {first_step}"} if first_step else {}),

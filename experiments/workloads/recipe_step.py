@@ -100,3 +100,13 @@ def describe(config: RunConfig) -> str:
         f"from {config.init_from}{frozen}": config.init_from,
     }
     return ", ".join(text for text, shown in parts.items() if shown)
+
+
+def describe_epochs(config: RunConfig) -> str:
+    """The number of epochs, of each stage and of all together."""
+    stages = len(config.stages)
+    if stages == 1:
+        return f"{config.epochs} epochs"
+    at_most = "at most " if config.patience else ""
+    total = stages * config.epochs
+    return f"{at_most}{config.epochs} epochs in each of {stages} stages, {total} in all"
