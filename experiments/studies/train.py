@@ -41,6 +41,7 @@ RECIPE_OPTIONS = (
     "microbatches",
     "stages",
     "patience",
+    "monitor",
     "normalise",
 )
 

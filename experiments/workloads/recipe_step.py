@@ -88,6 +88,7 @@ def describe(config: RunConfig) -> str:
         f"warm-up {config.warmup:g} epochs": config.warmup,
         f"stages {stages}": len(config.stages) > 1,
         f"patience {', '.join(map(str, config.patience))}": config.patience,
+        f"monitors {config.monitor.replace('_', ' ')}": config.monitor == "validation_loss",
         f"weight decay {config.weight_decay:g}": config.weight_decay,
         f"moving average {config.moving_average:g}": config.moving_average,
         f"clip norm {config.clip_norm:g}": config.clip_norm,

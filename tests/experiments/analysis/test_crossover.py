@@ -119,7 +119,7 @@ def test_sizes_of_only_one_device_are_ignored():
 def test_times_without_samples_have_no_interval():
     (record,) = sweep("Xeon", "cpu", {16: 1.0}, compile=5.0, spread=2.0)
     total = seconds(record, ("training_time", "compile_time"))
-    assert (total.median, total.low, total.high) == (6.0, 5.5, 7.0)
+    assert (total.median, total.low, total.high) == pytest.approx((6.0, 5.5, 7.0))
 
 
 def test_results_folders_of_several_devices(tmp_path):

@@ -28,6 +28,14 @@ def test_cats_versus_dogs_follows_its_notebook():
     assert (config.optimizer, config.learning_rate) == ("adam", 1e-4)
     assert (config.stages, config.patience) == ((1.0, 0.1, 0.01), (10, 3, 3))
     assert (config.augment, config.normalise) == ("affine,flip", "unit")
+    assert config.monitor == config.case_settings()["monitor"] == "validation_loss"
+    assert "monitors validation loss" in describe(config)
+
+
+def test_monitoring_the_accuracy_leaves_the_names_of_cases_as_they_are():
+    config = with_defaults(model="lenet5", dataset="synthetic:64", batch_size=8)
+    assert config.monitor == "validation_accuracy" and "monitor" not in config.case_settings()
+    assert "monitor" not in describe(config)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_images_that_are_too_small_are_refused(name, side):
         models.build(name, input_shape=(side, side, 1))
 
 
-@pytest.mark.parametrize(("name", "least"), [("lenet_like", 16), ("cats_vs_dogs", 72)])
+@pytest.mark.parametrize(("name", "least"), [("lenet_like", 10), ("cats_vs_dogs", 72)])
 def test_the_smallest_images_are_named(name, least):
     with pytest.raises(InputError, match=f"it needs at least {least}×{least}, and its published"):
         models.build(name, input_shape=(5, 5, 3))
