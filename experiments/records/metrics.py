@@ -30,7 +30,12 @@ METRICS: dict[str, Metric] = {
     ),
     "boxes_right": Metric("", "share of detected boxes that match a true box"),
     "mean_overlap": Metric("", "mean IoU of each true box with the best detection of its class"),
-    "training_loss": Metric("nat", "mean cross-entropy of the last training epoch"),
+    "training_loss": Metric(
+        "nat", "mean cross-entropy of the last training epoch, without the penalty on weights"
+    ),
+    "total_loss": Metric(
+        "nat", "mean of what the last training epoch minimized: training_loss and the penalty"
+    ),
     "images_per_second": Metric("1/s", "batch size divided by step time"),
     "step_time": Metric("s", "median steady-state train step, end to end"),
     "step_time_low": Metric("s", "lower end of the 95 % confidence interval of step_time"),

@@ -82,6 +82,9 @@ def quality_metrics(history: History, test: dict[str, float]) -> dict[str, float
         "steps": sum(steps for steps, *_ in history.dispatches),
         "epochs": len(history.epochs),
     }
+    penalty = history.epochs[-1].get("train_penalty")
+    if penalty is not None:
+        metrics["total_loss"] = metrics["training_loss"] + penalty
     targets = {
         "time_to_target": history.target_seconds,
         "time_to_target_loss": history.target_loss_seconds,
