@@ -83,7 +83,7 @@ def compute(
         **peaks,
         **{name: metrics[name] for name in _RATES if name in metrics},
     )
-    sources = {"price_source": source, "device_row": _device_row(device, backend)}
+    sources: dict[str, Any] = {"price_source": source, "device_row": _device_row(device, backend)}
     above = above_peak(
         figures.get("mfu_measured_peak"),
         figures.get("roofline_share"),

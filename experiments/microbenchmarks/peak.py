@@ -111,7 +111,7 @@ def measure_peak(
             probe.sample_again()
     return Peak(
         flops_per_second=product.rate,
-        convolution=convolution and convolution.rate,
+        convolution=convolution.rate if convolution else None,
         bandwidth=triad.rate,
         size=product.size,
         shortfall=max(product.shortfall, triad.shortfall),

@@ -175,7 +175,7 @@ METRICS: dict[str, Metric] = {
         "", "published: inferences per second within 10 ms, relative to a TPU v1"
     ),
     "on_chip_memory": Metric("B", "published: memory on the chip"),
-    "speed_up_over_cpu": Metric("", "published: speed relative to the CPU of the same study"),
+    "speed_up_over_cpu": Metric("", "speed relative to the CPU of the same study"),
     "step_time_bound": Metric(
         "s", "predicted: lower bound on step time, from published peak and bandwidth"
     ),

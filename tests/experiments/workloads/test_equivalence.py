@@ -62,23 +62,17 @@ def test_the_yardstick_is_what_rounding_makes(ours, twins, words):
     assert remark.endswith(f"; weights rounded once more: {yardstick}")
 
 
+@pytest.mark.slow
 def test_a_training_that_amplifies_rounding_is_not_said_to_agree():
-    """At this learning rate a difference of one unit in the last place grows by orders."""
-    config = RunConfig(
-        model="lenet_like",
-        strategy="data",
-        batch_size=16,
-        image_size=28,
-        optimizer="momentum",
-        learning_rate=1.0,
-        precision="float32",
-    )
+    """A difference of one unit in the last place of the weights grows by orders in eight steps."""
+    config = RunConfig(model="cats_vs_dogs", image_size=72, batch_size=16, strategy="data")
+    config = synthetic_step.fill_defaults(config)
     backend = Backend("cpu", tuple(jax.devices("cpu")[:1]))
     step = synthetic_step.build(config, backend)
     # As another strategy would, this one starts from weights that are rounded otherwise.
     step.state = step.state.replace(
         params=equivalence._round(step.state.params, jax.random.key(7), 2.0**-23)
     )
-    result = equivalence.compare_with_one_device(step, config, backend, steps=24)
+    result = equivalence.compare_with_one_device(step, config, backend)
     assert result.metrics["largest_parameter_difference"] > equivalence.TOLERANCE
-    assert not result.remark.startswith("the results agree")
+    assert result.remark.startswith("the results differ, as rounding alone would make them")
