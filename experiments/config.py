@@ -17,7 +17,7 @@ SEVERAL = IDENTITY | {"several": True}
 JOINED = {"joined": True}  # names separated by commas that belong to one configuration
 
 
-def identity_unless(neutral: float | None) -> dict[str, Any]:
+def identity_unless(neutral: float | str | None) -> dict[str, Any]:
     """Metadata of an option that names a case only where its value is not `neutral`.
 
     It is for options that came later: cases without them keep their names, and their records match
@@ -126,6 +126,10 @@ class TrainingOptions:
     """Learning-rate factors, one per stage; each stage starts from the best weights so far."""
     patience: tuple[int, ...] | None = field(default=None, metadata=IDENTITY)
     """Epochs without improvement after which a stage ends; one value per stage, or one for all."""
+    monitor: Literal["validation_accuracy", "validation_loss"] | None = field(
+        default=None, metadata=identity_unless("validation_accuracy")
+    )
+    """What decides which epoch is the best, from which stages start and after which they end."""
     target_accuracy: float | None = field(default=0.95, metadata=IDENTITY)
     """Validation accuracy; the time until it is first reached is recorded."""
     target_loss: float | None = field(default=None, metadata=IDENTITY)

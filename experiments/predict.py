@@ -4,6 +4,7 @@
 """
 
 import os
+import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from experiments.workloads.image_predictor import ImagePredictor, Prediction
     from experiments.workloads.load_weights import PretrainedModel
+    from jaxcnn.backend import Backend
     from jaxcnn.detection import Detections
 
 
@@ -46,6 +48,8 @@ class PredictConfig:
     """cpu, gpu, tpu or auto."""
     output: str = "."
     """Folder for the images with boxes, IMAGE.boxes.png."""
+    results: str | None = None
+    """Folder for a record of the time of an image; default: none is written."""
     score: float = 0.24
     """Show only boxes with a higher score, from 0 to 1."""
 
@@ -72,30 +76,76 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _predict(config: PredictConfig, console: "Console") -> int:
+    from experiments import records
     from experiments.workloads import image_files
     from experiments.workloads.image_predictor import ImagePredictor
     from experiments.workloads.load_weights import load_pretrained
     from jaxcnn import backend, parallel
 
+    if config.results is not None:
+        records.prepare_folder(config.results)
     for file in config.images:  # unreadable files are reported before the network is built
         image_files.read(file)
-    devices = backend.select(config.device).devices
+    selected = backend.select(config.device)
     network = load_pretrained(config.weights, config.model, config.names, config.image_size)
     box_files = _box_files(config) if network.detects else []
-    predictor = ImagePredictor(network, parallel.strategy("jit", devices), config.score)
+    predictor = ImagePredictor(network, parallel.strategy("jit", selected.devices), config.score)
     _print_network(console, config, network, predictor)
-    classes = network.preprocessing.classes
+    classes, seconds = network.preprocessing.classes, []
     for number, file in enumerate(config.images):
         image = image_files.read(file)
         prediction = predictor(image)
         _require_finite(prediction, config)
+        seconds.append(prediction.seconds)
         title = f"{file}: {prediction.seconds:.4f} s"
         if prediction.detections is None:
             _print_classes(console, title, prediction.probabilities, classes, config.top)
         else:
             _print_boxes(console, title, prediction.detections, classes, image.shape[1::-1])
             _save_boxes(console, image, prediction.detections, classes, box_files[number])
+    if config.results is not None:
+        _write_record(config.results, network, predictor, selected, seconds)
     return OK
+
+
+def _write_record(
+    results: str,
+    network: "PretrainedModel",
+    predictor: "ImagePredictor",
+    backend: "Backend",
+    seconds: list[float],
+) -> None:
+    """Writes the median time of an image, as a case of the study `predict`, which is this program.
+
+    Args:
+      results: the folder.
+      network, predictor: what was run.
+      backend: where.
+      seconds: of each image.
+    """
+    from experiments import records
+    from experiments.records import provenance
+    from jaxcnn import models
+
+    label, size = models.label(network.name), network.preprocessing.size
+    record = records.Record(
+        study="predict",
+        case=f"{label}-{network.precision}-{size}",
+        status="ok",
+        settings={
+            "model": label,
+            "precision": network.precision,
+            "batch_size": 1,
+            "image_size": size,
+        },
+        metrics={
+            "call_time": statistics.median(seconds),
+            "compile_time": predictor.compile_seconds,
+        },
+        samples={"call_time": seconds},
+        provenance=provenance.describe(backend) | {"strategy_devices": 1},
+    )
+    records.write(record, records.prepare_folder(results))
 
 
 def _require_finite(prediction: "Prediction", config: PredictConfig) -> None:

@@ -51,7 +51,8 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 NAME_STUDIES = {"run", "preflight.__main__", "studies.__main__"}  # of `experiments`
-MEASURE_WITHOUT_JAX = {"noise", "series", "roofline"}  # what `analysis` may import of `measure`
+# What `analysis` may import of `measure`.
+MEASURE_WITHOUT_JAX = {"above_peak", "intervals", "noise", "series", "roofline"}
 
 
 def rooms_of(package: str, root: Path = ROOT) -> dict[str, set[str]]:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.measure.noise import median_interval
+from experiments.measure.intervals import median_interval
 from experiments.records import Record, latest
 
 STUDY = "width_sweep"

@@ -1,4 +1,4 @@
-"""Models that classify one data set, ranked by accuracy and training time; the search study."""
+"""Models that classify one data set, ranked by accuracy and time; the search study."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ class Rank:
       accuracy: share of the test images that it classified correctly.
       standard_error: of the accuracy, from the number of test images; None if the record does not
         have it.
-      by_accuracy, by_time: its rank by accuracy and by training time, from 1; equal values share a
-        rank.
+      by_accuracy, by_time: its rank by accuracy and by time, that of training, compiling and
+        predicting together, from 1; equal values share a rank.
       as_good: whether it is less than twice the standard error of the difference below the best.
     """
 
@@ -31,7 +31,7 @@ class Rank:
 
 
 def ranking(records: Sequence[Record]) -> list[Rank]:
-    """Models ranked by accuracy; equally accurate ones by training time, as in published rankings.
+    """Models ranked by accuracy; equally accurate ones by time.
 
     Args:
       records: of models that classified one data set; those that failed or have no accuracy are
@@ -81,7 +81,22 @@ def _rank(record: Record, measured: Sequence[Record]) -> Rank:
 
 
 def _time(record: Record) -> float:
-    return record.metrics.get("training_time", math.inf)
+    """Seconds of training, compiling and predicting: some models do all their work in the last."""
+    return sum(_times(record).values()) if "training_time" in record.metrics else math.inf
+
+
+def _times(record: Record) -> dict[str, float]:
+    """Seconds by what was done, as far as they are known."""
+    metrics = record.metrics
+    compiling = metrics.get("compile_time", metrics.get("cache_load_time"))
+    images = record.provenance.get("examples", {}).get("test")
+    each = metrics.get("prediction_time")
+    times = {
+        "trained": metrics.get("training_time"),
+        "compiled": compiling,
+        "predicted": None if each is None or images is None else each * images,
+    }
+    return {name: seconds for name, seconds in times.items() if seconds is not None}
 
 
 def _standard_error(record: Record) -> float | None:
@@ -92,10 +107,10 @@ def _standard_error(record: Record) -> float | None:
 
 def _line(rank: Rank, name: str) -> str:
     error = f" ± {rank.standard_error:.4f}" if rank.standard_error else ""
-    seconds = rank.record.metrics.get("training_time", math.nan)
+    times = [f"{what} in {seconds:.3g} s" for what, seconds in _times(rank.record).items()]
     return (
         f"{rank.by_accuracy}. {name}: {rank.accuracy:.4f}{error}, "
-        f"trained in {seconds:.3g} s (rank {rank.by_time} by time)"
+        f"{', '.join(times)} (rank {rank.by_time} by time)"
     )
 
 

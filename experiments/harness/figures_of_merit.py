@@ -13,6 +13,7 @@ from experiments import hardware
 from experiments.config import RunConfig
 from experiments.hardware import prices
 from experiments.harness.study import Case, CaseResult
+from experiments.measure.above_peak import above_peak
 from experiments.measure.merit import figures_of_merit
 from experiments.microbenchmarks import peak
 from experiments.records import Record
@@ -49,7 +50,8 @@ def compute(
 
     Returns:
       Figures by the names of `METRICS`, and the sources of price and device data, for the
-      provenance. Both are empty if the metrics have no time and bytes of a step or a call.
+      provenance, with remarks on the peak beside those of the result. Both are empty if the
+      metrics have no time and bytes of a step or a call.
     """
     metrics, origin = result.metrics, result.provenance
     work = "step" if "bytes_per_step" in metrics else "call"
@@ -81,7 +83,23 @@ def compute(
         **peaks,
         **{name: metrics[name] for name in _RATES if name in metrics},
     )
-    return figures | peaks, {"price_source": source, "device_row": _device_row(device, backend)}
+    sources: dict[str, Any] = {"price_source": source, "device_row": _device_row(device, backend)}
+    above = above_peak(
+        figures.get("mfu_measured_peak"),
+        figures.get("roofline_share"),
+        winograd=origin.get("winograd", False),
+        bytes=metrics[f"bytes_per_{work}"],
+        memory_bytes=peak.triad_bytes(backend.platform) * devices,
+    )
+    if remarks := [text for text in (above, _disturbed(measured_peak)) if text]:
+        sources["remarks"] = [*origin.get("remarks", []), *remarks]
+    return figures | peaks, sources
+
+
+def _disturbed(measured_peak: peak.Peak) -> str:
+    """How much the samples of the peak differ, in tens of per cent; empty if it rounds to none."""
+    percent = round(10 * measured_peak.shortfall) * 10
+    return f"measured peak: the best of samples whose median is {percent} % lower" * (percent > 0)
 
 
 def reprice(record: Record, config: RunConfig, backend: Backend) -> Record:

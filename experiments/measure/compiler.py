@@ -1,6 +1,7 @@
 """The compiler's own count of a program's FLOPs and bytes, where it provides one."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,11 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
     if native.CALL_PREFIX in (executable.as_text() or ""):
         flops = None
     return CompilerCounts(flops, _count_or_none(counts.get("bytes accessed")))
+
+
+def uses_winograd(executable: jax.stages.Compiled) -> bool:
+    """Whether a program has convolutions of ours by Winograd's method."""
+    return re.search(r"winograd = [1-9]", executable.as_text() or "") is not None
 
 
 def _cost_analysis(executable: jax.stages.Compiled) -> Any:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from experiments.measure.noise import compare, median_interval
+from experiments.measure.intervals import median_interval
+from experiments.measure.noise import compare
 
 Launches = Sequence[Sequence[float]]  # seconds, by launch
 
@@ -36,8 +37,8 @@ def median_of_launches(samples: Launches, confidence: float = 0.95) -> tuple[flo
       confidence: probability that the interval contains the mean of the logarithms.
 
     Returns:
-      The median, and the low and the high end; those of `noise.median_interval` if there is only
-      one launch.
+      The median, and the low and the high end; those of `intervals.median_interval` if there is
+      only one launch.
 
     >>> median, low, high = median_of_launches([[1.0, 1.0, 9.0], [1.1], [1.2]])
     >>> median, f"{low:.2f}", f"{high:.2f}"

@@ -1,17 +1,17 @@
-"""Statistics of timing samples: interval of a median, sources of noise, comparison of two sets.
+"""Statistics of timing samples: sources of noise, comparison of two sets.
 
 Every sample counts; none is trimmed. The tests are based on ranks, so that a few samples that took
 ten times as long do not decide the outcome.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLES = 2000  # of the bootstrap
+from experiments.measure.intervals import as_array, rank_correlation
+
 # Two-sided 98 %: of 100 comparisons of identical programs, more than 5 report a difference once in
 # 65 times.
 Z = 2.3263
@@ -20,7 +20,6 @@ Z = 2.3263
 NEGLIGIBLE = 0.01
 WIDE_SPREAD = 0.1  # interquartile range over the median above which it is reported
 PARTS = 4  # of a sample set, whose medians show how far the machine's speed fluctuated
-MAX_VALUES = 1000  # of a rank test, whose cost grows with the square of their number
 NOTABLE_LOAD = 0.05  # share of the machine's processor time above which other programs are reported
 
 
@@ -62,46 +61,6 @@ class Comparison:
     verdict: str
 
 
-def median_interval(
-    samples: Sequence[float], confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """Bootstrap confidence interval of the median, with percentiles expanded for small sets.
-
-    Without the expansion, the interval from 7 samples contains the median 87 times in 100 rather
-    than 95. With fewer than 6 samples no interval can, as all n lie on one side of the median with
-    probability ``2**(1 - n)``; the interval returned then spans the samples.
-
-    Args:
-      samples: any positive quantity, such as seconds.
-      confidence: probability that the interval contains the median.
-      seed: of the resampling.
-
-    Returns:
-      The low and the high end; NaN for a single sample, which does not show any variation.
-
-    Raises:
-      ValueError: there are no samples, or one that is not finite and positive.
-
-    References:
-      Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 5.2; the quantile of
-      Student's t is Abramowitz and Stegun 26.7.5.
-
-    >>> median_interval([2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])
-    (2.0, 2.0)
-    """
-    values = _validate(samples)
-    if (n := len(values)) == 1:
-        return math.nan, math.nan
-    normal, freedom = statistics.NormalDist(), n - 1
-    z = normal.inv_cdf((1 + confidence) / 2)
-    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    tail = normal.cdf(-math.sqrt(n / freedom) * t)
-    rows = np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))
-    medians = np.median(values[rows], axis=1)
-    low, high = np.quantile(medians, [tail, 1 - tail], method="inverted_cdf")
-    return float(low), float(high)
-
-
 def noise(
     samples: Sequence[float], load: float | None = None, throttled: bool | None = None
 ) -> Noise:
@@ -118,7 +77,7 @@ def noise(
     >>> noise([1.0] * 10, load=0.25).verdict
     'other programs took 25 % of the processors'
     """
-    values = _validate(samples)
+    values = as_array(samples)
     drift, fluctuation, (has_trend, _) = _drift(values), _fluctuation(values), _dependence(values)
     quarter, median, three_quarters = np.quantile(np.asarray(samples, float), [0.25, 0.5, 0.75])
     spread = float((three_quarters - quarter) / median)
@@ -165,7 +124,7 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
     >>> compare(ours, [1.0, 1.01, 0.99, 1.0, 1.0, 1.02, 0.98]).verdict
     'slower: takes 1.101 times as long (1.089 to 1.122)'
     """
-    a, b = _validate(ours), _validate(theirs)
+    a, b = as_array(ours), as_array(theirs)
     if paired and len(ours) != len(theirs):
         counts = f"{len(ours)} and {len(theirs)}"
         raise ValueError(
@@ -186,21 +145,6 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, paired: bool = Fa
     return Comparison(ratio, low, high, different, verdict)
 
 
-def _validate(samples: Sequence[float]) -> np.ndarray:
-    """Samples as ``f64[N]``.
-
-    More than `MAX_VALUES` samples are replaced by the medians of that many runs of neighbors.
-    """
-    values = np.asarray(samples, np.float64)
-    if values.ndim != 1 or not values.size or not np.all(np.isfinite(values) & (values > 0)):
-        raise ValueError(
-            f"samples must be one or more seconds, finite and positive, got {samples!r:.80}"
-        )
-    if len(values) <= MAX_VALUES:
-        return values
-    return np.array([np.median(run) for run in np.array_split(values, MAX_VALUES)])
-
-
 def _drift(values: np.ndarray) -> float:
     """Median of the second half over that of the first, minus 1."""
     half = max(len(values) // 2, 1)
@@ -212,10 +156,8 @@ def _dependence(values: np.ndarray) -> tuple[bool, bool]:
     n = len(values)
     signs = np.sign(values[None, :] - values[:, None])
     trend = abs(np.sum(np.triu(signs))) - 1 > Z * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    ranks = signs.sum(axis=0)  # centered at 0; equal values share a rank
-    correlation = ranks[1:] @ ranks[:-1] / max(ranks @ ranks, 1.0)
     # Under independence the expected correlation is -1/n.
-    return bool(trend), bool(correlation + 1 / n > Z / math.sqrt(n))
+    return bool(trend), bool(rank_correlation(values) + 1 / n > Z / math.sqrt(n))
 
 
 def _fluctuation(values: np.ndarray) -> float:

@@ -6,6 +6,7 @@ its arguments on the device: implicit transfers (`jax.transfer_guard`) are error
 """
 
 import contextlib
+import functools
 import math
 import statistics
 import time
@@ -16,16 +17,17 @@ from typing import Any
 import jax
 import jax.monitoring
 
+from experiments.measure.intervals import (
+    PRECISE,
+    median_interval,
+    noise_remark,
+    uncertainty,
+)
 from experiments.measure.machine_load import load_between, take_snapshot
-from experiments.measure.noise import Noise, median_interval, noise
+from experiments.measure.noise import Noise, noise
+from experiments.measure.warm_up import WARM_UP, Clock, WarmUp, call_until_steady, take_sample
 
-SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
-MAX_CALLS = 1000  # in a sample
-# The warm-up is over when the medians of two successive windows of this many samples differ by at
-# most this share.
-WINDOW, STEADY = 3, 0.05
-
-Clock = Callable[[], float]
+EXTENSION = 6  # budgets that sampling may take where the median is not precise
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,15 @@ class Timing:
         """Median of the samples."""
         return statistics.median(self.samples)
 
-    @property
+    @functools.cached_property
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the median."""
         return median_interval(self.samples)
+
+    @property
+    def remark(self) -> str:
+        """How uncertain the median is and why, if that is worth a remark; else empty."""
+        return noise_remark(uncertainty(self.median, *self.interval), self.noise.verdict)
 
 
 @dataclass(frozen=True)
@@ -136,15 +143,21 @@ def time_call(
     call: Callable[[], Any],
     *,
     budget: float = 1.0,
+    extension: float = EXTENSION,
     min_samples: int = 7,
     max_samples: int = 1000,
     clock: Clock = time.perf_counter,
 ) -> Timing:
     """Times a call in its steady state, after a warm-up.
 
+    While the uncertainty of the median is more than 5 %, sampling continues: until twice the time
+    is spent, and twice that, up to `extension` budgets.
+
     Args:
       call: returns arrays, or anything that `jax.block_until_ready` accepts.
-      budget: seconds of sampling; the warm-up may take half as much in addition.
+      budget: seconds of sampling; the warm-up may take half as much in addition, or twice
+        `WARM_UP` if that is more.
+      extension: budgets that sampling may take in all.
       min_samples: taken even if the budget is used up; a comparison needs 7, a 95 % interval 6.
       max_samples: after which sampling stops.
       clock: returns seconds.
@@ -161,12 +174,19 @@ def time_call(
             "time_call needs a budget above 0 and 1 <= min_samples <= max_samples, "
             f"got {budget=}, {min_samples=}, {max_samples=}"
         )
-    warm = _warm_up(call, budget / 2, clock)
+    warm = call_until_steady(call, max(budget / 2, 2 * WARM_UP), clock)
     samples: list[float] = []
     before, start = take_snapshot(), clock()
-    while len(samples) < min_samples or (len(samples) < max_samples and clock() - start < budget):
-        samples.append(_sample(call, warm.calls, clock))
-    return warm.timing(samples, *load_between(before, take_snapshot()))
+    limit = budget
+    while True:
+        while len(samples) < min_samples or (
+            len(samples) < max_samples and clock() - start < limit
+        ):
+            samples.append(take_sample(call, warm.calls, clock))
+        spent = clock() - start
+        if len(samples) == max_samples or spent >= extension * budget or _is_precise(samples):
+            return _timing(warm, samples, *load_between(before, take_snapshot()))
+        limit = min(2 * spent, extension * budget)
 
 
 def time_interleaved(
@@ -193,52 +213,22 @@ def time_interleaved(
     """
     if rounds < 1:
         raise ValueError(f"time_interleaved needs at least one round, got {rounds=}")
-    warm = {name: _warm_up(call, warm_up, clock) for name, call in calls.items()}
+    warm = {name: call_until_steady(call, warm_up, clock) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     before = take_snapshot()
     for round_ in range(rounds):
         for name in list(calls)[:: -1 if round_ % 2 else 1]:
-            samples[name].append(_sample(calls[name], warm[name].calls, clock))
+            samples[name].append(take_sample(calls[name], warm[name].calls, clock))
     load = load_between(before, take_snapshot())
-    return {name: warm[name].timing(samples[name], *load) for name in calls}
+    return {name: _timing(warm[name], samples[name], *load) for name in calls}
 
 
-@dataclass(frozen=True)
-class _WarmUp:
-    """Seconds of the first call, samples until the call was steady, and calls per sample."""
-
-    first: float
-    samples: tuple[float, ...]
-    calls: int
-
-    def timing(self, samples: list[float], load: float | None, throttled: bool | None) -> Timing:
-        disturbance = noise(samples, load, throttled)
-        return Timing(self.first, self.samples, tuple(samples), self.calls, disturbance)
+def _timing(
+    warm: WarmUp, samples: list[float], load: float | None, throttled: bool | None
+) -> Timing:
+    disturbance = noise(samples, load, throttled)
+    return Timing(warm.first, warm.samples, tuple(samples), warm.calls, disturbance)
 
 
-def _warm_up(call: Callable[[], Any], limit: float, clock: Clock) -> _WarmUp:
-    """Calls until the samples are steady, for at most `limit` seconds after the first call."""
-    first, start = _sample(call, 1, clock), clock()
-    samples = [_sample(call, 1, clock)]
-    short = samples[0] * MAX_CALLS < SAMPLE
-    calls = MAX_CALLS if short else math.ceil(SAMPLE / samples[0])
-    # at least a tenth of the limit: a processor's clock rate takes time to rise
-    while (spent := clock() - start) < limit and (spent < limit / 10 or not _is_steady(samples)):
-        samples.append(_sample(call, calls, clock))
-    return _WarmUp(first, tuple(samples), calls)
-
-
-def _is_steady(samples: list[float]) -> bool:
-    if len(samples) < 2 * WINDOW:
-        return False
-    before = statistics.median(samples[-2 * WINDOW : -WINDOW])
-    now = statistics.median(samples[-WINDOW:])
-    return abs(now - before) <= STEADY * before
-
-
-def _sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
-    with jax.transfer_guard("disallow"):  # a copy that nobody asked for would be timed as well
-        start = clock()
-        for _ in range(calls):
-            jax.block_until_ready(call())
-        return (clock() - start) / calls
+def _is_precise(samples: list[float]) -> bool:
+    return uncertainty(statistics.median(samples), *median_interval(samples)) <= PRECISE

@@ -93,7 +93,7 @@ def normal_operands(dtype: str, *shapes: Sequence[int]) -> MakeOperands:
 
 # Random numbers drawn per operand; a larger one repeats them. It is a prime, so that the rows of
 # such an operand differ.
-_DRAWN = 999_983
+DRAWN = 999_983
 
 
 def _normal(
@@ -103,7 +103,7 @@ def _normal(
 
 
 def _draw(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
-    count = min(size, _DRAWN)
+    count = min(size, DRAWN)
     numbers: np.ndarray
     if dtype == "int8":
         numbers = rng.integers(-127, 128, count)

@@ -112,6 +112,8 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
         terminal.print_targets(console)
         return OK
     cases = [case for config in configs for case in make_cases(config)]
+    if config.target == PreflightConfig.target:
+        _require_compiler(config.target)
     _check(cases)
     records = _compile_cases(cases, console)
     if len(records) == 1:
@@ -120,6 +122,15 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
         terminal.print_cases(console, records)
     console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
     return OK if all(record.status == "predicted" for record in records) else FAILED
+
+
+def _require_compiler(names: str) -> None:
+    """Rejects targets of which no accelerator's compiler is installed, and says what to install."""
+    from experiments.preflight import libraries, targets
+
+    missing = [libraries.missing(target) for target in targets.find(names)]
+    if all(missing):
+        raise InputError(f"--target={names}: {'; or '.join(dict.fromkeys(missing))}")
 
 
 def make_cases(config: PreflightConfig) -> list["Case"]:

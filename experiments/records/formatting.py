@@ -1,8 +1,11 @@
 """Formats the numbers of a record, and what was measured on which device, for people to read."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments.measure.above_peak import TOLERATED, UNKNOWN
+from experiments.measure.intervals import noise_remark, plus_minus, uncertainty
 from experiments.records import Record
 from experiments.records.metrics import METRICS
 
@@ -30,6 +33,7 @@ _COUNTS = (
 )
 _MONEY = ("$", "$/h")
 _UNITS_WITHOUT_PREFIX = ("1/s", "1/J", "FLOP/B")
+PEAK_SHARES = ("mfu_measured_peak", "roofline_share")
 _LABEL_SETTINGS = (
     "target",
     "kernel",
@@ -68,6 +72,41 @@ def readable(name: str, value: float | None) -> str:
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
+
+
+def readable_cell(record: Record, name: str) -> str:
+    """A metric of a record as `readable` formats it, with its uncertainty if it has an interval.
+
+    A share of a measured peak above 1 has the mark †, which `remarks` explains.
+    """
+    if name in PEAK_SHARES and record.metrics.get(name, 0.0) > TOLERATED:
+        return f"{readable(name, record.metrics[name])} †"
+    text, share = readable(name, record.metrics.get(name)), _uncertainty(record, name)
+    return text if share is None else f"{text} {plus_minus(share)}"
+
+
+def above_peak_remark(record: Record) -> str:
+    """Why a rate of the record is above the measured peak; empty if it is not."""
+    if not any(record.metrics.get(name, 0.0) > TOLERATED for name in PEAK_SHARES):
+        return ""
+    texts = map(str, record.provenance.get("remarks", []))
+    return next((text for text in texts if "above the measured" in text), UNKNOWN)
+
+
+def _uncertainty(record: Record, name: str) -> float | None:
+    """How far a metric may be off, as a share of it; None if it has no interval."""
+    ends = [record.metrics.get(f"{name}{end}") for end in ("", "_low", "_high")]
+    if not ends[0] or None in ends or not all(map(math.isfinite, ends)):
+        return None
+    return uncertainty(*ends)
+
+
+def uncertainty_remark(record: Record) -> str:
+    """How uncertain a record's time is and why, if that is worth a remark; else empty."""
+    names = ("step_time", "call_time")
+    shares = [share for name in names if (share := _uncertainty(record, name)) is not None]
+    verdict = str(record.provenance.get("noise", "steady"))
+    return noise_remark(max(shares), verdict) if shares else ""
 
 
 def number(value: object) -> str:
@@ -150,8 +189,11 @@ def remarks(record: Record) -> list[str]:
         "price": provenance.get("price_source"),
         "published figures": provenance.get("device_row"),
     }
+    above = above_peak_remark(record)
+    texts = [text for text in map(str, provenance.get("remarks", [])) if text != above]
     return [
-        *map(str, provenance.get("remarks", [])),
+        *([f"† {above}"] if above else []),
+        *texts,
         *(f"{name}: {text}" for name, text in sources.items() if text),
     ]
 

@@ -30,7 +30,12 @@ METRICS: dict[str, Metric] = {
     ),
     "boxes_right": Metric("", "share of detected boxes that match a true box"),
     "mean_overlap": Metric("", "mean IoU of each true box with the best detection of its class"),
-    "training_loss": Metric("nat", "mean cross-entropy of the last training epoch"),
+    "training_loss": Metric(
+        "nat", "mean cross-entropy of the last training epoch, without the penalty on weights"
+    ),
+    "total_loss": Metric(
+        "nat", "mean of what the last training epoch minimized: training_loss and the penalty"
+    ),
     "images_per_second": Metric("1/s", "batch size divided by step time"),
     "step_time": Metric("s", "median steady-state train step, end to end"),
     "step_time_low": Metric("s", "lower end of the 95 % confidence interval of step_time"),
@@ -70,7 +75,7 @@ METRICS: dict[str, Metric] = {
         "FLOP/s", "dense peak of the devices used for this precision, from the device table"
     ),
     "peak_measured": Metric(
-        "FLOP/s", "rate of a large matrix product on these devices, in this session"
+        "FLOP/s", "best rate of a large matrix product on these devices, in this session"
     ),
     "bandwidth_published": Metric(
         "B/s", "memory bandwidth of the devices used, from the device table"
@@ -143,7 +148,7 @@ METRICS: dict[str, Metric] = {
     ),
     "best_learning_rate": Metric("", "learning rate of the member with the best accuracy"),
     "product_bits": Metric(
-        "bit", "fraction bits kept by a float32 matrix product: 23; TF32 10; bfloat16 7"
+        "bit", "fraction bits kept by a matrix product in this precision: 23; TF32 10; bfloat16 7"
     ),
     "latency_p50": Metric(
         "s", "median time from images on the host to answers on the host, one batch at a time"
@@ -170,7 +175,7 @@ METRICS: dict[str, Metric] = {
         "", "published: inferences per second within 10 ms, relative to a TPU v1"
     ),
     "on_chip_memory": Metric("B", "published: memory on the chip"),
-    "speed_up_over_cpu": Metric("", "published: speed relative to the CPU of the same study"),
+    "speed_up_over_cpu": Metric("", "speed relative to the CPU of the same study"),
     "step_time_bound": Metric(
         "s", "predicted: lower bound on step time, from published peak and bandwidth"
     ),

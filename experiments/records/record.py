@@ -90,12 +90,21 @@ def from_json(entry: Any) -> Record:
     entry = older_peers.with_present_names(entry)
     known = {name: value for name, value in entry.get("metrics", {}).items() if name in METRICS}
     parts = {
-        "metrics": known,  # metrics of a newer version are ignored
+        "metrics": _with_total_loss(known, entry),  # metrics of a newer version are ignored
         "samples": _renamed(entry.get("samples", {}), RENAMED_SAMPLES),
         "provenance": _renamed(entry.get("provenance", {}), RENAMED_PROVENANCE),
     }
     fields = {field.name for field in dataclasses.fields(Record)}
     return Record(**({name: value for name, value in entry.items() if name in fields} | parts))
+
+
+def _with_total_loss(metrics: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """Metrics with the total loss, which older records have only as the parts of their curves."""
+    last = entry["curves"][-1] if entry.get("curves") else {}
+    loss, penalty = metrics.get("training_loss"), last.get("train_penalty")
+    if "total_loss" in metrics or loss is None or penalty is None:
+        return metrics
+    return metrics | {"total_loss": loss + penalty}
 
 
 def _check(entry: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """Summary of the records, in sentences whose every number comes from a record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from experiments import analysis
 from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
 from experiments.records.formatting import (
+    above_peak_remark,
     accelerator_label,
     case_label,
     case_labels,
@@ -54,7 +55,7 @@ def _training_sentence(record: Record, label: str) -> str:
     quality = f" to {100 * accuracy:.2f} % test accuracy" if accuracy is not None else ""
     duration = f" in {readable('training_time', seconds)}" if seconds else ""
     start = f"{accelerator_label(record)} trained {label}{quality}{duration}"
-    return "; ".join([start, *_speed(record), *_efficiency(record.metrics)]) + "."
+    return "; ".join([start, *_speed(record), *_efficiency(record)]) + "."
 
 
 def _speed(record: Record) -> list[str]:
@@ -68,14 +69,16 @@ def _speed(record: Record) -> list[str]:
     return [f"a step took {readable('step_time', metrics['step_time'])}{rate}"]
 
 
-def _efficiency(metrics: Mapping[str, float]) -> list[str]:
+def _efficiency(record: Record) -> list[str]:
     """FLOP/s with the share of the peak, and the cost to the target accuracy."""
-    parts = []
+    parts, metrics = [], record.metrics
     share = next((name for name in ("mfu", "mfu_measured_peak") if metrics.get(name)), None)
     if share and metrics.get("flops_per_second"):
         peak = "published peak" if share == "mfu" else "peak measured here"
         rate = readable("flops_per_second", metrics["flops_per_second"])
-        parts.append(f"{rate}, {100 * metrics[share]:.1f} % of the {peak}")
+        above = above_peak_remark(record) if share == "mfu_measured_peak" else ""
+        reason = f" ({above})" if above else ""
+        parts.append(f"{rate}, {100 * metrics[share]:.1f} % of the {peak}{reason}")
     if metrics.get("cost_to_target"):
         cost = readable("cost_to_target", metrics["cost_to_target"])
         parts.append(f"{cost} to the target accuracy")

@@ -12,8 +12,9 @@ from experiments.records.formatting import (
     accelerator_label,
     case_label,
     case_labels,
-    readable,
+    readable_cell,
     remarks,
+    uncertainty_remark,
 )
 from experiments.records.metrics import METRICS
 
@@ -32,8 +33,10 @@ def print_record(console: Console, record: Record) -> None:
         table.add_column(heading, justify="right" if heading == "value" else "left")
     for name, metric in METRICS.items():
         if name in record.metrics:
-            table.add_row(name, readable(name, record.metrics[name]), metric.about)
+            table.add_row(name, readable_cell(record, name), metric.about)
     console.print(table)
+    if "noise" in record.provenance and (remark := uncertainty_remark(record)):
+        _print_line(console, f"note: uncertain: {remark}")
     for remark in remarks(record):
         _print_line(console, f"note: {remark}")
 
@@ -52,10 +55,7 @@ def print_table(
       records: at least one.
     """
     cells = {
-        name: [
-            readable(name, record.metrics[name]) if name in record.metrics else ""
-            for record in records
-        ]
+        name: [readable_cell(record, name) if name in record.metrics else "" for record in records]
         for name in columns
         if any(name in record.metrics for record in records)
     }
@@ -101,17 +101,23 @@ def _columns_that_fit(
 def _lines_below(
     records: Sequence[Record], labels: Sequence[str], hidden: Sequence[str]
 ) -> Iterator[str]:
-    """Hidden columns, messages of failures, noise and remarks."""
+    """Hidden columns, messages of failures, uncertain cases and remarks."""
     if hidden:
         names = ", ".join(name.replace("_", " ") for name in hidden)
         yield f"no room for {names}: see the report, or use a wider terminal"
     for record, label in zip(records, labels, strict=True):
         if record.status not in ("ok", "predicted"):
             yield f"{record.status}: {label}: {record.message}"
-    verdicts = [record.provenance.get("noise", "steady") for record in records]
-    noisy = [verdict for verdict in verdicts if verdict != "steady"]
-    if noisy:
-        yield f"note: noise in {len(noisy)} of {len(records)} cases, such as: {noisy[0]}"
+    uncertain = [
+        f"{label}: {remark}"
+        for record, label in zip(records, labels, strict=True)
+        if (remark := uncertainty_remark(record))
+    ]
+    if uncertain:
+        yield (
+            f"note: {len(uncertain)} of {len(records)} cases are uncertain by more than 5 %, such "
+            f"as {uncertain[0]}"
+        )
     yield from _remarks_below(records, labels)
 
 

@@ -13,6 +13,7 @@ import jax
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.limits import memory_limit_and_use
 from experiments.measure.memory import MemoryPlan, is_out_of_memory, memory_plan, observed_peak
 from experiments.records import Record
@@ -165,6 +166,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     provenance |= {
         "noise": timing.noise.verdict,
         "calls_per_sample": timing.calls_per_sample,
+        "winograd": uses_winograd(step.program.executable),
         "memory_peak_source": source,
     }
     samples = {"step_time": list(timing.samples)}

@@ -10,12 +10,13 @@ import numpy as np
 from experiments import microbenchmarks
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.noise import Comparison, compare
 from experiments.measure.timing import Timing, compile_program, time_call, time_interleaved
 from experiments.microbenchmarks import Kernel, copies
 from experiments.microbenchmarks.kernel import PRECISIONS
-from experiments.microbenchmarks.peak import compile_in_place
+from experiments.microbenchmarks.peak import compile_in_place, measure_peak
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -79,6 +80,8 @@ def _kernel(case: Case, backend: Backend) -> Kernel:
 def measure(case: Case, context: Context) -> CaseResult:
     """Times one kernel on the first device."""
     kernel, device = _kernel(case, context.backend), context.backend.devices[0]
+    if has_figures_of_merit(case, context.backend):
+        measure_peak(device, kernel.dtype, kernel.precision)  # before, as it is after
     return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
 
 
@@ -127,7 +130,8 @@ def _time_program(
     moved_bytes = compulsory_bytes(kernel.function, *arrays)
     metrics = _times(timing) | _rates(timing.median, flops, moved_bytes) | program.metrics
     metrics |= {"first_step_time": timing.first} | _error(kernel, operands, program.call())
-    return _result(timing, metrics, {"compiler_options": options})
+    provenance = {"compiler_options": options, "winograd": uses_winograd(program.executable)}
+    return _result(timing, metrics, provenance)
 
 
 def _time_copy(kernel: Kernel, operands: Operands, device: jax.Device, budget: float) -> CaseResult:

@@ -30,7 +30,6 @@ PRODUCTS = {"quick": ("highest",), "full": ("highest", "default")}
 QUICK_EPOCHS = 2
 PROJECTIONS = 4  # of each array of parameters
 TWINS = 4  # see `experiments.analysis.platform_parity`
-FRACTION_BITS = {"float32": 23, "bfloat16": 7, "float16": 10}
 # Options that do not matter for the result, or that may differ between platforms.
 IGNORED_SETTINGS = ("pipeline", "target_accuracy", "target_loss")
 COLUMNS = ("steps", "training_loss", "test_loss", "test_accuracy", "product_bits", "rounding_drift")
@@ -126,7 +125,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     products = case.settings["product_precision"]
     with jax.default_matmul_precision(products):
         setup = build_setup(case.config, context.backend)
-        bits = min(product_bits(context.backend.devices[0]), FRACTION_BITS[case.config.precision])
+        bits = product_bits(context.backend.devices[0], case.config.precision)
         run = loss_curve.record(setup, pipelines.build(setup, setup.strategy.place(setup.state)))
         twins = [
             (twin.losses, sketch(setup.strategy.fetch(twin.state).params))

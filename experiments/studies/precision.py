@@ -5,13 +5,15 @@ The products are those that tensor cores compute: factors of half precision, sum
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.intervals import median_interval
 from experiments.measure.memory import memory_plan
-from experiments.measure.noise import median_interval
 from experiments.studies import train
 from experiments.workloads import loss_curve, pipelines
 from experiments.workloads.setup import TrainingSetup, build_setup
@@ -37,7 +39,7 @@ COLUMNS = (
     "mfu",
     "mfu_measured_peak",
 )
-FRACTION_BITS = 23  # of a float32
+FRACTION_BITS = {"float32": 23, "bfloat16": 7, "float16": 10}
 PROBE_SIZE = 256  # rows and columns of the probed product: large enough for matrix units
 
 
@@ -67,7 +69,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         setup = build_setup(case.config, context.backend)
         pipeline = pipelines.build(setup, setup.strategy.place(setup.state))
         curve = loss_curve.record(setup, pipeline)
-        bits = product_bits(context.backend.devices[0])
+        bits = product_bits(context.backend.devices[0], case.config.precision)
     metrics = {
         "test_accuracy": curve.test["accuracy"],
         "test_loss": curve.test["loss"],
@@ -85,6 +87,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         "examples": {name: len(getattr(setup.splits, name)) for name in splits},
         "strategy_devices": len(setup.strategy.devices),
         "compiler_options": setup.strategy.options,
+        "winograd": uses_winograd(pipeline.program.executable),
         "precision": products,
     }
     return CaseResult(metrics, samples, curve.epochs, provenance=provenance)
@@ -125,33 +128,38 @@ def _work(setup: TrainingSetup, step_time: float) -> dict[str, float]:
     }
 
 
-def product_bits(device: jax.Device) -> int:
-    """Bits of a float32 factor's fraction that a matrix product keeps.
+def product_bits(device: jax.Device, dtype: str = "float32") -> int:
+    """Bits of a factor's fraction that a matrix product keeps.
 
-    23 if float32 is exact, 10 for TF32, 7 for bfloat16. The product is computed in the precision
-    that `jax.default_matmul_precision` has set. It multiplies rows of ``1 + 2**-k`` by the
-    identity: where the factors are rounded to fewer than k bits, the row of the result consists of
-    ones.
+    Of float32 23 if the product is exact, 10 for TF32, 7 for bfloat16. The product is computed in
+    the precision that `jax.default_matmul_precision` has set. It multiplies rows of ``1 + 2**-k``
+    by the identity: where the factors are rounded to fewer than k bits, the row of the result
+    consists of ones.
+
+    Args:
+      device: one of JAX's.
+      dtype: of the factors, a key of `FRACTION_BITS`.
     """
-    powers = np.arange(PROBE_SIZE) % FRACTION_BITS + 1
-    rows = np.repeat((1 + 0.5**powers).astype(np.float32)[:, None], PROBE_SIZE, axis=1)
-    product = jax.jit(lambda a, b: a @ b)(
-        *jax.device_put((rows, np.eye(PROBE_SIZE, dtype=np.float32)), device)
-    )
-    return count_kept_bits(np.asarray(product), rows)
+    bits = FRACTION_BITS[dtype]
+    powers = np.arange(PROBE_SIZE) % bits + 1
+    rows = np.repeat((1 + 0.5**powers).astype(jnp.dtype(dtype))[:, None], PROBE_SIZE, axis=1)
+    identity = np.eye(PROBE_SIZE, dtype=rows.dtype)
+    product = jax.jit(lambda a, b: a @ b)(*jax.device_put((rows, identity), device))
+    return count_kept_bits(np.asarray(product), rows, bits)
 
 
-def count_kept_bits(product: np.ndarray, rows: np.ndarray) -> int:
+def count_kept_bits(product: np.ndarray, rows: np.ndarray, bits: int = 23) -> int:
     """The largest k such that all rows ``1 + 2**-1`` to ``1 + 2**-k`` are unchanged.
 
     Args:
       product: the rows after the multiplication by the identity.
-      rows: before it; ``k`` is 1, 2, …, 23, 1, 2, … from row to row.
+      rows: before it; ``k`` is 1, 2, …, `bits`, 1, 2, … from row to row.
+      bits: of the fraction of a number.
 
     >>> count_kept_bits(np.ones((23, 1)), np.ones((23, 1)))
     23
     >>> count_kept_bits(np.zeros((23, 1)), np.ones((23, 1)))
     0
     """
-    changed = np.flatnonzero(np.any(product != rows, axis=1)) % FRACTION_BITS
-    return int(changed.min()) if changed.size else FRACTION_BITS
+    changed = np.flatnonzero(np.any(product != rows, axis=1)) % bits
+    return int(changed.min()) if changed.size else bits

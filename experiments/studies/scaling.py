@@ -28,7 +28,7 @@ COLUMNS = (
 )
 ROUNDS = {"quick": 9, "full": 30}
 ONE_DEVICE = (
-    "one device: nothing to scale; --device=cpu:8 simulates eight, which shows that results agree, "
+    "one device: nothing to scale; --device=cpu:8 simulates eight, which tests that results agree, "
     "and no speeds"
 )
 

@@ -65,19 +65,24 @@ def measure_step(config: RunConfig, backend: Backend, *, compare: bool) -> CaseR
     metrics: dict[str, float] = {
         "bytes_summed": bytes_all_reduced(step.program.executable.as_text())
     }
-    samples, remarks = {}, []
+    samples: dict[str, list[float]] = {}
+    remarks = []
     if compare:
-        metrics |= equivalence.compare_with_one_device(step, config, backend)
-        remarks += equivalence.remarks(metrics)
+        comparison = equivalence.compare_with_one_device(step, config, backend)
+        metrics |= comparison.metrics
+        samples |= {
+            f"twin_{name}": [twin[name] for twin in comparison.twins] for name in equivalence.NAMES
+        }
+        remarks.append(comparison.remark)
     if backend.simulated:
         metrics |= {"flops_per_step": step.flops, "parameters": step.parameters}
         remarks.append(synthetic_step.SIMULATED)
     else:
         times, timing = synthetic_step.time_step(step, budget=BUDGETS[config.preset])
         metrics |= times
-        samples = {"step_time": list(timing.samples)}
-        if noise := timing.noise.verdict.removeprefix("steady"):
-            remarks.append(f"step times: {noise}")
+        samples["step_time"] = list(timing.samples)
+        if timing.remark:
+            remarks.append(f"step times: {timing.remark}")
     provenance = {
         "strategy_devices": len(step.strategy.devices),
         "compiler_options": step.strategy.options,

@@ -12,10 +12,11 @@ from experiments.harness.profiling import EXTRA_STEPS, trace
 from experiments.harness.progress import CombinedWatcher, TrainingProgress
 from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.harness.tensorboard import log_scalars
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import network, pipelines, training_metrics
-from experiments.workloads.recipe_step import build_optimizer, describe
+from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
 from jaxcnn import data, models, parallel, training
 from jaxcnn.backend import Backend
@@ -40,6 +41,7 @@ RECIPE_OPTIONS = (
     "microbatches",
     "stages",
     "patience",
+    "monitor",
     "normalise",
 )
 
@@ -214,7 +216,7 @@ def _announce(context: Context, setup: TrainingSetup, pipeline: str, first_step:
         "pipeline": pipeline,
         "case": (
             f"{models.label(config.model)}, {config.precision}, strategy {config.strategy}, "
-            f"batch {config.batch_size}, {config.epochs} epochs"
+            f"batch {config.batch_size}, {describe_epochs(config)}"
         ),
         "recipe": describe(config),
         **({"resuming": f"after step {first_step}"} if first_step else {}),
@@ -259,4 +261,5 @@ def _provenance(
         "notes": list(setup.dataset.notes),
         "sessions": history.sessions,
         "memory_peak_source": observed_peak(setup.strategy.devices)[1],
+        **({"winograd": True} if uses_winograd(pipeline.program.executable) else {}),
     }

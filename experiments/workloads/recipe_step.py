@@ -88,6 +88,7 @@ def describe(config: RunConfig) -> str:
         f"warm-up {config.warmup:g} epochs": config.warmup,
         f"stages {stages}": len(config.stages) > 1,
         f"patience {', '.join(map(str, config.patience))}": config.patience,
+        f"monitors {config.monitor.replace('_', ' ')}": config.monitor == "validation_loss",
         f"weight decay {config.weight_decay:g}": config.weight_decay,
         f"moving average {config.moving_average:g}": config.moving_average,
         f"clip norm {config.clip_norm:g}": config.clip_norm,
@@ -100,3 +101,13 @@ def describe(config: RunConfig) -> str:
         f"from {config.init_from}{frozen}": config.init_from,
     }
     return ", ".join(text for text, shown in parts.items() if shown)
+
+
+def describe_epochs(config: RunConfig) -> str:
+    """The number of epochs, of each stage and of all together."""
+    stages = len(config.stages)
+    if stages == 1:
+        return f"{config.epochs} epochs"
+    at_most = "at most " if config.patience else ""
+    total = stages * config.epochs
+    return f"{at_most}{config.epochs} epochs in each of {stages} stages, {total} in all"

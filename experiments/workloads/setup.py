@@ -83,6 +83,7 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         steps_per_epoch=len(splits.train) // config.batch_size,
         patience=config.patience,
         stages=len(config.stages),
+        monitor=config.monitor,
         target_accuracy=config.target_accuracy,
         target_loss=config.target_loss,
         save_every=config.save_every,

@@ -18,7 +18,7 @@ from jaxcnn.errors import require_known
 
 BATCH_SIZES = {"quick": 64, "full": 256}
 SIMULATED = (
-    "the devices are simulated on one processor: this shows that the results agree, and no speeds"
+    "the devices are simulated on one processor: this shows what they compute, and no speeds"
 )
 
 

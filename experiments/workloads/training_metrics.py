@@ -10,9 +10,10 @@ import numpy as np
 from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.flops_check import compare_flops
+from experiments.measure.intervals import median_interval, noise_remark, uncertainty
 from experiments.measure.layers import training_step_flops
 from experiments.measure.memory import memory_plan, observed_peak
-from experiments.measure.noise import median_interval, noise
+from experiments.measure.noise import noise
 from experiments.measure.utilisation import Sampler
 from experiments.workloads.pipelines import Pipeline
 from experiments.workloads.setup import TrainingSetup
@@ -81,6 +82,9 @@ def quality_metrics(history: History, test: dict[str, float]) -> dict[str, float
         "steps": sum(steps for steps, *_ in history.dispatches),
         "epochs": len(history.epochs),
     }
+    penalty = history.epochs[-1].get("train_penalty")
+    if penalty is not None:
+        metrics["total_loss"] = metrics["training_loss"] + penalty
     targets = {
         "time_to_target": history.target_seconds,
         "time_to_target_loss": history.target_loss_seconds,
@@ -162,9 +166,14 @@ def remarks(work: dict[str, float], history: History, devices: int) -> list[str]
     times = _steady_step_times(history)
     texts = {
         "model FLOPs": check.disagreement,
-        "step times": noise(times).verdict.removeprefix("steady") if times else "",
+        "step times": _noise_remark(times) if times else "",
     }
     return [f"{name}: {text}" for name, text in texts.items() if text]
+
+
+def _noise_remark(times: list[float]) -> str:
+    share = uncertainty(float(np.median(times)), *median_interval(times))
+    return noise_remark(share, noise(times).verdict)
 
 
 def _steady_step_times(history: History) -> list[float]:

@@ -92,10 +92,28 @@ def build(
         return row.make(shape, classes, rngs=nnx.Rngs(seed), **options)
     except ImagesTooSmallError as error:
         height, width, _ = row.input_shape
+        least = _smallest_side(row, shape[2], classes, max(height, width), options)
         raise InputError(
             f"model {name!r} cannot take images of {shape[0]}×{shape[1]}: its convolutions and "
-            f"pools leave no pixels of them; its published size is {height}×{width}"
+            f"pools leave no pixels of them; it needs at least {least}×{least}, and its published "
+            f"size is {height}×{width}"
         ) from error
+
+
+def _smallest_side(
+    row: ModelSpec, channels: int, num_classes: int, fits: int, options: dict[str, Any]
+) -> int:
+    """The side of the smallest square images that a network takes; those of side `fits` do."""
+    too_small = 0
+    while fits - too_small > 1:
+        side = (fits + too_small) // 2
+        try:
+            make = functools.partial(row.make, (side, side, channels), num_classes, **options)
+            nnx.eval_shape(lambda make=make: make(rngs=nnx.Rngs(0)))
+            fits = side
+        except ImagesTooSmallError:
+            too_small = side
+    return fits
 
 
 def count_parameters(model: nnx.Module) -> int:

@@ -25,6 +25,7 @@ class Recipe:
         far.
       patience: epochs without improvement after which a stage ends, an entry per stage; empty for
         no early stopping.
+      monitor: what decides which epoch is the best, see `jaxcnn.training.history.MONITORS`.
       augment: comma-separated augmentations, see `jaxcnn.data.augment`; None for those of the data
         set.
       normalise: ``standard``, ``unit`` or ``image``.
@@ -50,6 +51,7 @@ class Recipe:
     microbatches: int = 1
     stages: tuple[float, ...] = (1.0,)
     patience: tuple[int, ...] = ()
+    monitor: str = "validation_accuracy"
     augment: str | None = None
     normalise: str = "standard"
     resize: int = 0

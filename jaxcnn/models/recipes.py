@@ -64,6 +64,7 @@ CATS_VS_DOGS = Recipe(
     schedule="constant",
     stages=(1.0, 0.1, 0.01),
     patience=(10, 3, 3),
+    monitor="validation_loss",  # as the callbacks of Keras do by default
     augment="affine,flip",
     normalise="unit",
     dataset="cats_vs_dogs",

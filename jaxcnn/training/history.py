@@ -4,6 +4,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+# What decides which epoch is the best: the highest accuracy, the lower loss deciding ties; or the
+# lowest loss, as the callbacks of Keras do by default.
+MONITORS = ("validation_accuracy", "validation_loss")
 RECENT = 100  # steps over which the training loss is averaged before it is compared with a target
 
 _RENAMED = {"sittings": "sessions", "open": "epoch_totals"}  # field names in older checkpoints
@@ -20,7 +23,7 @@ class History:
       dispatches: ``[steps, seconds, session]`` of every dispatch, in order; the first is the first
         step alone.
       seconds: spent in training and evaluation, over all sessions.
-      best: the entry of `epochs` with the highest validation accuracy; the lower loss decides ties.
+      best: the best entry of `epochs` by what is monitored.
       target_seconds: `seconds` when the target accuracy was first reached, or None.
       target_loss_seconds: `seconds` when the target loss was first reached, or None.
       target_loss_step: the step at which the target loss was first reached, or None.
@@ -77,7 +80,12 @@ class History:
         self.stage_epoch = len(self.epochs)
 
     def close_epoch(
-        self, step: int, train: dict[str, float], validation: dict[str, float], seconds: float
+        self,
+        step: int,
+        train: dict[str, float],
+        validation: dict[str, float],
+        seconds: float,
+        monitor: str = "validation_accuracy",
     ) -> bool:
         """Appends the entry of an epoch.
 
@@ -85,6 +93,7 @@ class History:
           step: the number of steps so far.
           train, validation: mean metrics.
           seconds: that the evaluation took.
+          monitor: one of `MONITORS`.
 
         Returns:
           True if the epoch is the best so far.
@@ -100,7 +109,7 @@ class History:
         entry |= {f"train_{name}": value for name, value in train.items()}
         entry |= {f"validation_{name}": value for name, value in validation.items()}
         self.epochs.append(entry)
-        improved = self.best is None or _rank(entry) > _rank(self.best)
+        improved = self.best is None or _rank(entry, monitor) > _rank(self.best, monitor)
         self.best = entry if improved else self.best
         return improved
 
@@ -129,5 +138,7 @@ class History:
         return cls(**{_RENAMED.get(name, name): value for name, value in saved.items()})
 
 
-def _rank(entry: dict[str, float]) -> tuple[float, float]:
+def _rank(entry: dict[str, float], monitor: str) -> tuple[float, ...]:
+    if monitor == "validation_loss":
+        return (-entry["validation_loss"],)
     return entry["validation_accuracy"], -entry["validation_loss"]

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcnn.errors import InputError
-from jaxcnn.training.history import History
+from jaxcnn.errors import InputError, require_known
+from jaxcnn.training.history import MONITORS, History
 from jaxcnn.training.interrupt import deferred_interrupts
 from jaxcnn.training.objective import means
 from jaxcnn.training.state import TrainState
@@ -61,6 +61,7 @@ class FitConfig:
       patience: a stage ends after this many epochs without improvement; an entry per stage, the
         last one for all that follow; empty for no early stopping.
       stages: the number of stages; each starts from the best weights so far.
+      monitor: what decides which epoch is the best, one of `history.MONITORS`.
       target_accuracy: validation accuracy, 0 to 1, the time to which is recorded.
       target_loss: training loss, penalty included, the time to which is recorded: when the mean of
         the last `history.RECENT` steps has reached it.
@@ -72,11 +73,13 @@ class FitConfig:
     steps_per_epoch: int
     patience: tuple[int, ...] = ()
     stages: int = 1
+    monitor: str = "validation_accuracy"
     target_accuracy: float | None = None
     target_loss: float | None = None
     save_every: int | None = None
 
     def __post_init__(self):
+        require_known("monitor", self.monitor, MONITORS)
         if self.steps_per_epoch < 1:
             raise InputError(
                 "the batch is larger than the training set: choose a smaller --batch-size"
@@ -138,7 +141,7 @@ def fit(
       watcher: receives progress events.
 
     Returns:
-      The last state, the state after the epoch with the best validation accuracy, the history.
+      The last state, the state after the best epoch by what is monitored, the history.
 
     Raises:
       NonFiniteLossError: at once, with the step; what was saved before stays as it is.
@@ -214,7 +217,8 @@ def _end_epoch(
     start = time.perf_counter()
     validation = means(jax.device_get(evaluate(state)))
     train = means(history.epoch_totals)
-    improved = history.close_epoch(step, train, validation, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    improved = history.close_epoch(step, train, validation, seconds, config.monitor)
     target = config.target_accuracy
     reached = target is not None and validation["accuracy"] >= target
     if reached and history.target_seconds is None:

@@ -12,6 +12,7 @@ from flax import nnx
 from PIL import Image
 from safetensors.numpy import save_file
 
+from experiments import records
 from jaxcnn import models, weights
 from jaxcnn.weights.torch_names import naming_schemes
 from tests.support.darknet_file import DARKNET19_LAYERS, darknet_file
@@ -56,6 +57,23 @@ def probabilities_by_numpy(checkpoint, png) -> np.ndarray:
     arrays = weights.read_checkpoint(checkpoint)
     pixels = (np.asarray(Image.open(png)) / 255 - mean) / std
     return softmax(pixels.reshape(-1) @ arrays["out.kernel"].astype(float) + arrays["out.bias"])
+
+
+def test_a_record_has_the_time_of_each_image(capsys, tmp_path, checkpoint, png):
+    results = tmp_path / "results"
+    output = printed(capsys, f"--weights={checkpoint}", f"--results={results}", png, png)
+    ((record,), problems) = records.load([results])
+    assert problems == [] and (record.study, record.status) == ("predict", "ok")
+    shown = [float(seconds) for seconds in re.findall(r": (0\.\d+) s$", output, re.MULTILINE)]
+    assert record.samples["call_time"] == pytest.approx(shown, abs=6e-5)
+    assert record.metrics["call_time"] == np.median(record.samples["call_time"])
+    assert record.settings == {
+        "model": "logistic",
+        "precision": "float32",
+        "batch_size": 1,
+        "image_size": 28,
+    }
+    assert record.provenance["platform"] == "cpu" and record.provenance["machine"]
 
 
 def test_the_percentages_of_a_checkpoint_are_those_of_numpy(capsys, checkpoint, png):

@@ -21,13 +21,18 @@ NOISES = {
 }
 
 
-def fluctuating(rng: np.random.Generator, n: int) -> np.ndarray:
-    """A machine that gets slower and faster: ``f64[n]`` with a standard deviation of 10 %.
+def fluctuating(
+    rng: np.random.Generator, n: int, correlation: float = 0.95, deviation: float = 0.1
+) -> np.ndarray:
+    """A machine that gets slower and faster: ``f64[n]`` with the median 1.
 
-    The correlation of neighbors is 0.95.
+    Args:
+      rng: source of the noise.
+      n: the number of samples.
+      correlation: of neighbors, in an autoregressive process of order 1.
+      deviation: standard deviation of the logarithms.
     """
     level = rng.standard_normal()
-    levels = [
-        level := 0.95 * level + math.sqrt(1 - 0.95**2) * step for step in rng.standard_normal(n)
-    ]
-    return np.exp(0.1 * np.array(levels))
+    share = math.sqrt(1 - correlation**2)
+    levels = [level := correlation * level + share * step for step in rng.standard_normal(n)]
+    return np.exp(deviation * np.array(levels))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from experiments.report.section import PageRecords, Section
 from experiments.report.sections import (
     agreement,
+    documents,
     evidence,
     learners,
     portability,
@@ -22,6 +23,7 @@ from experiments.report.sections import (
 SECTIONS: dict[str, Callable[[PageRecords], Section | None]] = {
     "glance": training.overview,
     "standings": training.rankings,
+    "documents": documents.documents,
     "curves": training.learning_curves,
     "widths": sweeps.widths,
     "batches": sweeps.batches,

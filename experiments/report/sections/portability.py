@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from experiments.analysis.compile_matrix import BOUNDS, COMPILED, Cell, portability
 from experiments.records import Record
-from experiments.records.formatting import readable
+from experiments.records.formatting import readable_cell
 from experiments.report.section import (
     Axis,
     Figure,
@@ -64,7 +64,7 @@ def _bounds_table(records: Sequence[Record]) -> Table:
             (
                 str(record.settings.get("target")),
                 _case(record),
-                *(readable(name, record.metrics.get(name)) for name in names),
+                *(readable_cell(record, name) for name in names),
                 record.message,
             ),
             record.status,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from experiments.analysis import conclusion
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable, remarks
+from experiments.records.formatting import accelerator_label, case_label, readable_cell, remarks
 from experiments.records.metrics import METRICS
 from experiments.report.section import (
     PageRecords,
@@ -39,8 +39,9 @@ ENVIRONMENT = (
 )
 METHODS = (
     "Times are of steady-state calls, each waited for; warm-up, compilation and the first step are "
-    "reported separately. A median has a 95 % bootstrap interval. The record keeps every sample, "
-    "and says in words what disturbed the samples.",
+    "reported separately. A median has a 95 % interval, which allows for the correlation of "
+    "neighboring samples; ± is its larger side, also of rates derived from the time. The record "
+    "keeps every sample, and says in words what disturbed the samples.",
     "FLOPs are those of matrix products and convolutions, counted from the program before "
     "compilation, so that they are the same on every accelerator. MFU is FLOP/s divided by the "
     "dense peak: the published one of the device table, or that of a large matrix product measured "
@@ -101,7 +102,7 @@ def _study_table(group: Sequence[Record]) -> Table:
 def _record_row(record: Record, names: Sequence[str]) -> Row:
     is_ok = record.status == "ok"
     suffix = "" if is_ok else f" [{record.status}] {record.message}"
-    cells = (readable(name, record.metrics.get(name)) for name in names)
+    cells = (readable_cell(record, name) for name in names)
     return Row(
         (accelerator_label(record), f"{case_label(record)}{suffix}", *cells),
         "published" if is_ok and is_published(record) else record.status,

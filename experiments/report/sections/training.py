@@ -4,7 +4,7 @@ from typing import Any
 
 from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable
+from experiments.records.formatting import accelerator_label, case_label, readable, readable_cell
 from experiments.report.section import (
     Axis,
     Figure,
@@ -62,7 +62,7 @@ def overview(page: PageRecords) -> Section | None:
             (
                 accelerator_label(record),
                 case_label(record),
-                *(readable(name, record.metrics.get(name)) for name in names),
+                *(readable_cell(record, name) for name in names),
             ),
             "published" if is_published(record) else "ok",
         )

@@ -57,3 +57,15 @@ def test_with_few_test_images_the_best_is_uncertain():
     lines = conclusion([best.record, near.record, far.record])
     assert lines[0].startswith("1. a: 0.9000 ± 0.0300, trained in 1 s (rank 1 by time)")
     assert lines[-1] == "a is not better than b by more than twice the standard error"
+
+
+def test_times_of_compiling_and_predicting_count():
+    """Nearest neighbours train in no time and predict for as long as others train."""
+    lazy, eager = make_record("knn", 0.9, 0.0, 100), make_record("mlp", 0.9, 3.0, 100)
+    lazy.metrics.update(compile_time=1.0, prediction_time=0.03)  # 1 s, and 3 s for 100 images
+    eager.metrics.update(cache_load_time=0.5, prediction_time=0.001)
+    ranks = ranking([lazy, eager])
+    assert [(rank.record.case, rank.by_time) for rank in ranks] == [("mlp", 1), ("knn", 2)]
+    lines = conclusion([lazy, eager])
+    assert "trained in 3 s, compiled in 0.5 s, predicted in 0.1 s (rank 1 by time)" in lines[0]
+    assert "trained in 0 s, compiled in 1 s, predicted in 3 s (rank 2 by time)" in lines[1]

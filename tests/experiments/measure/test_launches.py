@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.measure.intervals import median_interval
 from experiments.measure.launches import compare_launches, launch_medians, median_of_launches
-from experiments.measure.noise import compare, median_interval
+from experiments.measure.noise import compare
 
 
 def test_each_launch_counts_once_whatever_its_number_of_samples():

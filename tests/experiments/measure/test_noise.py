@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.measure.noise import compare, median_interval, noise
+from experiments.measure.intervals import median_interval
+from experiments.measure.noise import compare, noise
 from tests.support.timing_noise import NOISES
 
 
@@ -44,39 +45,7 @@ def test_a_program_slower_by_a_tenth_is_detected(kind, n, paired):
         assert count_differences(100, draw, paired=paired) >= 95
 
 
-# The interval of a median
-
-
-def test_intervals_by_hand():
-    assert all(math.isnan(end) for end in median_interval([3.0]))
-    assert median_interval([3.0] * 4) == (3.0, 3.0)
-    assert median_interval([2.0, 1.0, 4.0]) == (1.0, 4.0)
-    # 1 % of the resamples of 7 have the smallest as their median; 0.4 % may be cut off.
-    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 70.0]) == (1.0, 70.0)
-    assert median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 70.0], confidence=0.8) == (2.0, 6.0)
-
-
-@pytest.mark.parametrize("n", [15, 101])
-def test_the_interval_equals_scipys(n):
-    values = NOISES["skewed"](np.random.default_rng(n), n)
-    level = 1 - 2 * stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1))
-    expected = stats.bootstrap(
-        [values],
-        np.median,
-        confidence_level=level,
-        method="percentile",
-        rng=np.random.default_rng(1),
-    ).confidence_interval
-    ranks = np.searchsorted(np.sort(values), [median_interval(values), expected])
-    assert np.abs(ranks[0] - ranks[1]).max() <= 1  # the neighbor, by the chance of resampling
-
-
-@pytest.mark.parametrize("n", [7, 12, 40])
-def test_the_interval_has_its_nominal_coverage(n):
-    rng = np.random.default_rng(n)
-    intervals = [median_interval(NOISES["skewed"](rng, n)) for _ in range(400)]
-    covered = sum(low <= 1 + 0.1 * math.log(2) <= high for low, high in intervals)
-    assert 0.93 * 400 <= covered <= 400
+# Samples that are none
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, math.nan], [1.0, math.inf], [0.0], [[1.0]]])

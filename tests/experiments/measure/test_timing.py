@@ -12,38 +12,18 @@ import pytest
 from jax import lax
 
 from experiments.measure.flops import model_flops
+from experiments.measure.intervals import uncertainty
 from experiments.measure.noise import compare
 from experiments.measure.timing import compile_program, time_call, time_interleaved
+from tests.support.call_clock import CallClock
 from tests.support.timing_noise import fluctuating
-
-
-class Clock:
-    """A clock that advances only during the calls that it makes."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def call(self, *seconds: float, note=None):
-        """A call that takes these seconds, one after the other, and then always the last."""
-        durations = itertools.chain(seconds, itertools.repeat(seconds[-1]))
-
-        def run():
-            self.now += next(durations)
-            if note:
-                note()
-
-        return run
-
 
 # Comparisons of interleaved timings
 
 
 def time_interleaved_on_a_fluctuating_machine(rng, n, factor):
     """Samples of two programs in n rounds; the first takes `factor` times as long."""
-    clock = Clock()
+    clock = CallClock()
     machine = iter(fluctuating(rng, 4 * n))
     own = iter(np.exp(0.01 * rng.standard_normal(4 * n)))
 
@@ -97,7 +77,7 @@ def test_real_programs():
 
 
 def test_known_flops_and_sleep_with_a_fake_clock():
-    clock, matrix = Clock(), jax.ShapeDtypeStruct((100, 100), "float32")
+    clock, matrix = CallClock(), jax.ShapeDtypeStruct((100, 100), "float32")
     flops = model_flops(jnp.matmul, matrix, matrix)
     call = clock.call(flops / 1e9 + 0.048)  # 2 ms of arithmetic at 1 GFLOP/s, 48 ms of sleep
     timing = time_call(call, budget=1.0, clock=clock)
@@ -131,7 +111,7 @@ def test_known_flops_and_sleep_with_another_clock():
 
 def test_every_call_is_waited_for():
     """A dispatch takes 1/1024 s and its result 3 s: waited for per call, not per sample."""
-    clock = Clock()
+    clock = CallClock()
     result = SimpleNamespace(block_until_ready=clock.call(3.0))
     dispatch = clock.call(2.0**-10)
 
@@ -147,7 +127,7 @@ def test_every_call_is_waited_for():
 
 
 def test_the_first_call_the_warm_up_and_the_steady_state_are_separate():
-    clock = Clock()
+    clock = CallClock()
     call = clock.call(5.0, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.11, 0.1, 0.12, 0.1)
     timing = time_call(call, budget=4.0, min_samples=4, max_samples=4, clock=clock)
     assert timing.first == 5.0
@@ -167,26 +147,66 @@ def test_the_first_call_the_warm_up_and_the_steady_state_are_separate():
         # 9 calls are the first to take a millisecond; 227.6 samples of them
         (2.0**-13, {"budget": 0.25}, 228, 9),
         # 1049 samples of 1000 calls, limited to 1000
-        (2.0**-30, {"budget": 2.0**-10}, 1000, 1000),
+        (2.0**-20, {"budget": 1.0}, 1000, 1000),
     ],
 )
 def test_number_of_samples(seconds, options, samples, calls):
-    clock = Clock()
+    clock = CallClock()
     timing = time_call(clock.call(seconds), **options, clock=clock)
     assert len(timing.samples) == samples
     assert timing.calls_per_sample == calls
     assert set(timing.samples) == {timing.median} == {seconds}
 
 
+def test_sampling_continues_while_the_median_is_uncertain():
+    """Two durations that differ by a factor of two leave the median open."""
+    clock = CallClock()
+    two_modes = itertools.cycle([0.01, 0.01, 0.02, 0.02, 0.01])
+    timing = time_call(clock.call(*itertools.islice(two_modes, 5000)), budget=0.2, clock=clock)
+    assert 6 * 0.2 <= sum(timing.samples) < 6 * 0.2 + 0.02
+    assert timing.remark.startswith("± ") and "wide spread" in timing.remark
+
+    clock = CallClock()
+    noise = fluctuating(np.random.default_rng(2), 5000, 0.5, deviation=0.06)
+    timing = time_call(clock.call(*0.01 * noise), budget=0.2, clock=clock)
+    assert 0.4 <= sum(timing.samples) < 6 * 0.2 and timing.remark == ""
+    assert uncertainty(timing.median, *timing.interval) <= 0.05
+
+
+@pytest.mark.parametrize("slow_seconds", [0.05, 0.09])
+@pytest.mark.parametrize("excess", [1.61, 1.9])
+def test_a_slow_start_is_no_sample(slow_seconds, excess):
+    """Calls of a few microseconds that take longer until the processor's clock rate has risen."""
+    clock = CallClock()
+    fast = 15e-6
+
+    def call():
+        clock.now += fast * (excess if clock.now < slow_seconds else 1)
+
+    timing = time_call(call, budget=0.15, clock=clock)
+    assert timing.samples == pytest.approx([fast] * len(timing.samples))
+    assert sum(timing.warm_up) * timing.calls_per_sample > slow_seconds
+
+
+def test_the_warm_up_lasts_while_calls_get_faster():
+    clock = CallClock()
+
+    def call():  # 90 % too long at first, and less by a factor of e every 40 ms
+        clock.now += 1e-3 * (1 + 0.9 * math.exp(-clock.now / 0.04))
+
+    timing = time_call(call, budget=0.15, clock=clock)
+    assert 0.1 < sum(timing.warm_up) < 0.2 and timing.samples[0] < 1.05e-3
+
+
 def test_the_warm_up_ends_if_the_call_never_becomes_steady():
-    clock = Clock()
+    clock = CallClock()
     seconds = itertools.accumulate(itertools.repeat(1.1), lambda a, b: a * b, initial=0.01)
     timing = time_call(clock.call(*itertools.islice(seconds, 60)), budget=1.0, clock=clock)
     assert 0.5 <= sum(timing.warm_up) < 0.6  # half the budget, and the sample that exceeded it
 
 
 def test_interleaved_calls_alternate_in_direction():
-    clock, order = Clock(), []
+    clock, order = CallClock(), []
     calls = {name: clock.call(1.0, note=lambda name=name: order.append(name)) for name in "abc"}
     timings = time_interleaved(calls, 3, warm_up=1.0, clock=clock)
     assert "".join(order) == "aabbcc" + "abc" + "cba" + "abc"

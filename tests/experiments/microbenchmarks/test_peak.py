@@ -32,14 +32,17 @@ def tried(monkeypatch):
     monkeypatch.setattr(peak, "compile_program", compile_program)
     quiet = Noise(0.0, 0.0, None, None, "steady")
     monkeypatch.setattr(
-        peak, "time_call", lambda call, budget: Timing(1.0, (), (seconds[call],) * 7, 1, quiet)
+        peak,
+        "time_call",
+        lambda call, budget, extension: Timing(1.0, (), (seconds[call],) * 7, 1, quiet),
     )
     return tried
 
 
 def best_product(sides):
     device = jax.devices()[0]
-    return peak._best_rate(device, "float32", jnp.matmul, lambda n: ((n, n), (n, n)), sides, 0.1)
+    probe = peak._best_probe(device, "float32", jnp.matmul, lambda n: ((n, n), (n, n)), sides, 0.1)
+    return probe.rate, probe.size
 
 
 def test_the_best_size_is_taken(tried, monkeypatch):
@@ -82,22 +85,60 @@ def test_compile_in_place_reuses_the_memory_of_the_result():
     assert np.all(program.call() == 2) and np.all(zeros == 0) and np.all(ones == 1)
 
 
-def test_the_peak_of_a_device_is_measured_once(monkeypatch):
+@pytest.fixture
+def small_peak(monkeypatch):
+    """Makes the programs of the peak small, and forgets those of other tests."""
     for name, sizes in (("SIDES", (64, 128)), ("IMAGES", (1,))):
         monkeypatch.setattr(peak, name, {"cpu": sizes, "accelerator": sizes})
     monkeypatch.setattr(peak.memory_bandwidth, "SIZES", {"cpu": 2**12, "accelerator": 2**12})
-    peak._measure.cache_clear()
-    peak._bandwidth.cache_clear()
+    forget()
+    yield
+    forget()
+
+
+def forget():
+    peak._arithmetic.cache_clear()
+    peak._triad.cache_clear()
+
+
+def test_the_peak_of_a_device(small_peak):
     device = jax.devices()[0]
     floats = peak.measure_peak(device, "float32", budget=0.02)
     integers = peak.measure_peak(device, "int8", budget=0.02)
-    assert peak.measure_peak(device, "float32", budget=0.02) is floats
     assert floats.size in (64, 128) and floats.convolution > 0
-    assert integers.convolution is None and integers.bandwidth == floats.bandwidth
+    assert integers.convolution is None and integers.bandwidth >= floats.bandwidth
     rates = floats.flops_per_second, floats.bandwidth, integers.flops_per_second
     assert all(1e6 < rate < 1e17 for rate in rates)
-    peak._measure.cache_clear()
-    peak._bandwidth.cache_clear()
+    assert all(0 <= each.shortfall < 1 for each in (floats, integers))
+
+
+def test_the_peak_is_the_best_sample_of_all_calls(small_peak, monkeypatch):
+    """Another program makes the first and the last samples four times as long."""
+    monkeypatch.setattr(peak, "SIDES", {"cpu": (128,), "accelerator": (128,)})
+    slow, fast = 4e-3, 1e-3
+    # Product, convolution and triad: once when they are compiled, and once at each of three calls.
+    durations = iter([slow] * 6 + [fast] * 3 + [slow] * 3)
+
+    def time_call(call, budget, extension):
+        return Timing(1.0, (), (next(durations),) * 7, 1, Noise(0.0, 0.0, None, None, "steady"))
+
+    monkeypatch.setattr(peak, "time_call", time_call)
+    device = jax.devices()[0]
+    first, second, third = (peak.measure_peak(device, "float32") for _ in range(3))
+    flops = 2 * 128**3
+    assert first.flops_per_second == pytest.approx(flops / slow) and first.shortfall == 0
+    assert second.flops_per_second == third.flops_per_second == pytest.approx(flops / fast)
+    assert third.bandwidth == pytest.approx(3 * 4 * 2**12 / fast)
+    assert third.shortfall == pytest.approx(0.75)
+
+
+def test_the_operands_of_a_peak_take_no_memory_between_measurements(small_peak):
+    device = jax.devices()[0]
+    arrays = jax.live_arrays()
+    peak.measure_peak(device, "float32", budget=0.02)
+    peak.measure_peak(device, "float32", budget=0.02)
+    known = set(map(id, arrays))
+    assert not [array for array in jax.live_arrays() if id(array) not in known and array.size > 1]
 
 
 def test_the_bandwidth_counts_three_arrays(monkeypatch):
@@ -105,9 +146,11 @@ def test_the_bandwidth_counts_three_arrays(monkeypatch):
     monkeypatch.setattr(peak.memory_bandwidth, "SIZES", {"cpu": 1000, "accelerator": 1000})
     quiet = Noise(0.0, 0.0, None, None, "steady")
     monkeypatch.setattr(
-        peak, "time_call", lambda call, budget: Timing(1.0, (), (1e-3,) * 7, 1, quiet)
+        peak,
+        "time_call",
+        lambda call, budget, extension: Timing(1.0, (), (1e-3,) * 7, 1, quiet),
     )
-    assert peak._bandwidth.__wrapped__(jax.devices()[0], 0.1) == pytest.approx(12e6)
+    assert peak._triad.__wrapped__(jax.devices()[0], 0.1).rate == pytest.approx(12e6)
 
 
 def test_an_unknown_dtype_is_an_error_that_lists_the_known_ones():

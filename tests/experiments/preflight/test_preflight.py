@@ -213,6 +213,17 @@ def test_bad_input_gets_one_line_and_leaves_no_record(tmp_path, capfd, options, 
     assert not list((tmp_path / "results").glob("*/*.json"))
 
 
+def test_the_default_asks_for_its_extra_in_one_line(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(libraries, "version", lambda package: None)
+    monkeypatch.setattr(libraries.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(libraries.platform, "machine", lambda: "x86_64")
+    assert main([f"--results={tmp_path / 'results'}", "--model=logistic"]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("error: --target=colab: no TPU compiler is installed (libtpu): ")
+    assert "pip install -e '.[preflight]'" in error and "'.[cuda13]'" in error
+    assert error.count("\n") == 1 and not (tmp_path / "results").exists()
+
+
 def test_batch_and_image_sizes_may_be_lists():
     configs = parse(["--batch-size=8,16,8", "--model=logistic,mlp", "--image-size=28,32"])
     sizes = [(config.batch_size, config.image_size) for config in configs]

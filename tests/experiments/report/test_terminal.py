@@ -71,11 +71,18 @@ def test_a_study_is_one_table_with_each_remark_once_below():
     rows = [
         kernel_record(
             "triad",
-            {"call_time": 2e-3, "bytes_per_second": 9e9},
+            {
+                "call_time": 2e-3,
+                "call_time_low": 1.9e-3,
+                "call_time_high": 2.2e-3,
+                "bytes_per_second": 9e9,
+            },
             provenance=PROVENANCE | {"noise": "wandering"},
         ),
         kernel_record(
-            "matmul", {"call_time": 1e-3, "mfu": 0.5}, provenance=PROVENANCE | {"noise": "steady"}
+            "matmul",
+            {"call_time": 1e-3, "call_time_low": 0.98e-3, "call_time_high": 1.01e-3, "mfu": 0.5},
+            provenance=PROVENANCE | {"noise": "wandering"},
         ),
         kernel_record("inverse", {}, status="failed", message="no\nsuch op"),
     ]
@@ -83,12 +90,22 @@ def test_a_study_is_one_table_with_each_remark_once_below():
         console, "kernels", ("call_time", "mfu", "bytes_per_second", "flops_per_joule"), rows
     )
     text = console.export_text()
-    assert re.search(r"triad +2 ms +9 GB/s", text) and re.search(r"matmul +1 ms +0.5000", text)
+    assert re.search(r"triad +2 ms ± 10 % +9 GB/s", text)
+    assert re.search(r"matmul +1 ms ± 2 % +0.5000", text)
     assert (
         "inverse failed" in text and "failed: inverse: no\nsuch op" in text and "joule" not in text
     )
     assert text.count("note: step times: wandering") == 1
-    assert "note: noise in 1 of 3 cases, such as: wandering" in text
+    assert "1 of 3 cases are uncertain by more than 5 %, such as triad: ± 10 %: wandering" in text
+
+
+def test_a_single_record_shows_its_uncertainty():
+    console = Console(record=True, width=140, file=io.StringIO())
+    times = {"step_time": 1e-3, "step_time_low": 0.9e-3, "step_time_high": 1e-3}
+    provenance = PROVENANCE | {"noise": "wandering"}
+    report.print_record(console, make_record(metrics=times, provenance=provenance))
+    text = console.export_text()
+    assert "1 ms ± 10 %" in text and "note: uncertain: ± 10 %: wandering" in text
 
 
 def test_rows_with_equal_labels_name_the_settings_that_differ():

@@ -16,15 +16,16 @@ from tests.support.records import read_records
 
 def test_exact_products_keep_all_bits():
     with jax.default_matmul_precision("highest"):
-        assert product_bits(jax.devices()[0]) == FRACTION_BITS
+        for dtype, bits in {"float32": 23, "bfloat16": 7, "float16": 10}.items():
+            assert product_bits(jax.devices()[0], dtype) == bits == FRACTION_BITS[dtype]
 
 
 def test_kept_bits_of_rounded_rows():
     """Factors rounded to bfloat16 keep 7 bits of their fraction; to float16 10, as with TF32."""
-    rows = (1 + 0.5 ** np.arange(1, FRACTION_BITS + 1, dtype=np.float32))[:, None]
+    rows = (1 + 0.5 ** np.arange(1, 23 + 1, dtype=np.float32))[:, None]
     assert count_kept_bits(rows.astype(ml_dtypes.bfloat16).astype(np.float32), rows) == 7
     assert count_kept_bits(rows.astype(np.float16).astype(np.float32), rows) == 10
-    assert count_kept_bits(rows, rows) == FRACTION_BITS
+    assert count_kept_bits(rows, rows) == 23
 
 
 def test_four_precisions_train_on_the_same_batches(tmp_path, capsys):
@@ -46,6 +47,7 @@ def test_four_precisions_train_on_the_same_batches(tmp_path, capsys):
         metrics = record["metrics"]
         assert metrics["step_time"] > 0 and metrics["memory_planned"] > 0
         assert "peak_measured" not in metrics, "too slow for the quick preset: four precisions"
+        assert metrics["product_bits"] == FRACTION_BITS[record["settings"]["precision"]]
         assert len(record["curves"]) == 2
         assert record["provenance"]["examples"]["test"] == 40
     output = capsys.readouterr().out

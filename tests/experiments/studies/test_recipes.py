@@ -8,7 +8,7 @@ import pytest
 from experiments.config import RunConfig
 from experiments.configurations import parse
 from experiments.studies import detection, train
-from experiments.workloads.recipe_step import build_optimizer, describe
+from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
@@ -28,6 +28,27 @@ def test_cats_versus_dogs_follows_its_notebook():
     assert (config.optimizer, config.learning_rate) == ("adam", 1e-4)
     assert (config.stages, config.patience) == ((1.0, 0.1, 0.01), (10, 3, 3))
     assert (config.augment, config.normalise) == ("affine,flip", "unit")
+    assert config.monitor == config.case_settings()["monitor"] == "validation_loss"
+    assert "monitors validation loss" in describe(config)
+
+
+def test_monitoring_the_accuracy_leaves_the_names_of_cases_as_they_are():
+    config = with_defaults(model="lenet5", dataset="synthetic:64", batch_size=8)
+    assert config.monitor == "validation_accuracy" and "monitor" not in config.case_settings()
+    assert "monitor" not in describe(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "cats_vs_dogs", "epochs": 2}, "at most 2 epochs in each of 3 stages, 6 in all"),
+        ({"model": "cats_vs_dogs", "epochs": 2, "stages": (1.0,), "patience": ()}, "2 epochs"),
+        ({"model": "lenet5", "epochs": 2, "stages": (1.0, 0.1)}, "2 epochs in each of 2 stages"),
+    ],
+)
+def test_epochs_are_described_with_their_stages(options, words):
+    config = with_defaults(dataset="synthetic:64", batch_size=8, **options)
+    assert describe_epochs(config).startswith(words)
 
 
 def test_the_cifar_network_follows_its_tutorial():

@@ -33,8 +33,13 @@ def test_every_strategy_on_simulated_devices_agrees_and_has_no_speed(tmp_path, c
             # need not be, but may be summed too, for the loss and for the metrics.
             low, high = 4 * (PARAMETERS + 2), 4 * (PARAMETERS + 4)
             assert low <= metrics["bytes_summed"] <= high
+            (remark, _) = record["provenance"]["remarks"]
+            assert remark.startswith("the results agree: losses by up to ")
+            assert "weights rounded once more: losses by up to " in remark
+            twins = record["samples"]["twin_largest_parameter_difference"]
+            assert len(twins) == equivalence.TWINS and 0 < max(twins) < equivalence.TOLERANCE
     assert records["jit"]["metrics"]["bytes_summed"] == 0
-    assert "this shows that the results agree, and no speeds" in capsys.readouterr().out
+    assert "this shows what they compute, and no speeds" in capsys.readouterr().out
 
 
 def test_one_device_is_timed(tmp_path):

@@ -228,6 +228,15 @@ def test_images_that_are_too_small_are_refused(name, side):
         models.build(name, input_shape=(side, side, 1))
 
 
+@pytest.mark.parametrize(("name", "least"), [("lenet_like", 10), ("cats_vs_dogs", 72)])
+def test_the_smallest_images_are_named(name, least):
+    with pytest.raises(InputError, match=f"it needs at least {least}×{least}, and its published"):
+        models.build(name, input_shape=(5, 5, 3))
+    nnx.eval_shape(lambda: models.build(name, input_shape=(least, least, 3)))
+    with pytest.raises(InputError, match="cannot take images"):
+        models.build(name, input_shape=(least - 1, least - 1, 3))
+
+
 @pytest.mark.parametrize("name", ["mlp:0", "mlp:", "mlp:x", "lenet5:3"])
 def test_invalid_widths_are_refused(name):
     with pytest.raises(InputError, match="a width from 1 to 999999"):

@@ -77,6 +77,55 @@ def test_of_equal_accuracies_the_lower_loss_is_the_best():
     assert history.best["epoch"] == 2
 
 
+def test_the_monitored_loss_decides_which_epoch_is_the_best():
+    """The second epoch has the best accuracy, the third the lowest loss, the fourth the same."""
+    history = History()
+    improved = [
+        history.close_epoch(
+            epoch,
+            {"loss": 1.0, "accuracy": 0.5},
+            {"loss": loss, "accuracy": accuracy},
+            0.0,
+            "validation_loss",
+        )
+        for epoch, (loss, accuracy) in enumerate(
+            [(0.7, 0.4), (0.699, 0.6), (0.658, 0.5), (0.658, 0.6)], 1
+        )
+    ]
+    assert improved == [True, True, True, False]
+    assert history.best["epoch"] == 3 and history.epochs_without_improvement() == 1
+
+
+def test_stages_and_early_stopping_follow_the_monitored_loss():
+    """The accuracy rises throughout; the loss rises after the second epoch, and from then on."""
+    losses = iter([0.5, 0.4, 0.6, 0.7, 0.3, 0.8, 0.9])
+    accuracies = iter([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+
+    def evaluate(state):
+        means = {"loss": next(losses), "correct": next(accuracies), "count": 1.0}
+        return {name: jnp.float32(value) for name, value in means.items()}
+
+    starts = []
+
+    def begin_stage(best, stage, step):
+        starts.append((stage, int(best)))
+        return best
+
+    config = FitConfig(
+        epochs=9, steps_per_epoch=2, patience=(2,), stages=2, monitor="validation_loss"
+    )
+    _, best, history = training.fit(
+        jnp.int32(0), run_steps, evaluate, config, begin_stage=begin_stage
+    )
+    assert starts == [(1, 4)]  # the second epoch's state, although the fourth was more accurate
+    assert len(history.epochs) == 7 and history.best["epoch"] == 5 and int(best) == 6
+
+
+def test_an_unknown_monitor_is_refused():
+    with pytest.raises(InputError, match="unknown monitor 'val_loss'"):
+        FitConfig(epochs=1, steps_per_epoch=1, monitor="val_loss")
+
+
 def test_the_target_accuracy_is_timed_when_it_is_first_reached():
     config = FitConfig(epochs=3, steps_per_epoch=2, target_accuracy=0.7)
     _, _, history = fit(config, 0.5, 0.75, 0.8)

@@ -1,0 +1,75 @@
+"""Calls before a timing: until processors, thread pools and caches are as they stay."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
+MAX_CALLS = 1000  # in a sample
+# Seconds that it takes at least: clock rates and thread pools need tens of milliseconds.
+WARM_UP = 0.1
+# It is over when the medians of two successive windows differ by at most this share. A window has
+# at least so many samples, and takes at least so many seconds.
+STEADY, WINDOW, WINDOW_SECONDS = 0.02, 3, 0.025
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What was measured until a call was steady.
+
+    Attributes:
+      first: seconds of the very first call.
+      samples: seconds per call of those after it.
+      calls: per sample, so that a sample is long enough to be timed.
+    """
+
+    first: float
+    samples: tuple[float, ...]
+    calls: int
+
+
+def call_until_steady(
+    call: Callable[[], Any], limit: float, clock: Clock = time.perf_counter
+) -> WarmUp:
+    """Calls until the samples are steady, for at least `WARM_UP` and at most `limit` seconds.
+
+    Args:
+      call: returns arrays, or anything that `jax.block_until_ready` accepts.
+      limit: seconds after the first call; the last sample may exceed it.
+      clock: returns seconds.
+    """
+    first, start = take_sample(call, 1, clock), clock()
+    samples = [take_sample(call, 1, clock)]
+    short = samples[0] * MAX_CALLS < SAMPLE
+    calls = MAX_CALLS if short else math.ceil(SAMPLE / samples[0])
+    while (spent := clock() - start) < limit and (
+        spent < WARM_UP or not _is_steady(samples, calls)
+    ):
+        samples.append(take_sample(call, calls, clock))
+    return WarmUp(first, tuple(samples), calls)
+
+
+def take_sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
+    """Mean seconds of some successive calls, each of which is waited for."""
+    with jax.transfer_guard("disallow"):  # a copy that nobody asked for would be timed as well
+        start = clock()
+        for _ in range(calls):
+            jax.block_until_ready(call())
+        return (clock() - start) / calls
+
+
+def _is_steady(samples: list[float], calls: int) -> bool:
+    """Whether the last two windows of samples, each of so many calls, have about one median."""
+    window = max(WINDOW, math.ceil(WINDOW_SECONDS / (calls * samples[-1])))
+    if len(samples) < 2 * window:
+        return False
+    before = statistics.median(samples[-2 * window : -window])
+    now = statistics.median(samples[-window:])
+    return abs(now - before) <= STEADY * before
