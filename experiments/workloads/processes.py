@@ -1,0 +1,113 @@
+"""A training run in several processes: its time limit, and what its record says of them."""
+
+import dataclasses
+import os
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.measure.collectives import bytes_all_reduced, collectives
+from experiments.measure.timing import Compiled
+from experiments.measure.watchdog import time_limit
+from experiments.records.provenance import machine
+from jaxcnn import distributed, parallel
+from jaxcnn.training.history import History
+from jaxcnn.training.loop import RunSteps
+
+STEP_LIMIT = 600.0  # seconds of a dispatch with several processes, unless --step-limit is given
+FAILED = 1  # exit code
+
+
+def limited(run_steps: RunSteps, seconds: float | None) -> RunSteps:
+    """The function, which ends this process if a call takes too long, and names who is late.
+
+    Args:
+      run_steps: of a pipeline.
+      seconds: the limit; None for `STEP_LIMIT` with several processes and for none with one.
+    """
+    several = distributed.is_distributed()
+    limit = STEP_LIMIT if several and seconds is None else seconds
+
+    def run_in_time(state, step, count):
+        distributed.announce_step(step)
+        with time_limit(limit, lambda: _end_late(step, count, limit)):
+            return run_steps(state, step, count)
+
+    return run_in_time if limit is not None else run_steps
+
+
+def _end_late(step: int, count: int, limit: float) -> None:
+    """Ends this process, whose main thread waits for a step and cannot end by itself."""
+    print(
+        f"error: {distributed.process_name()}: {count} train step(s) after step {step} took longer "
+        f"than {limit:g} s (--step-limit)",
+        file=sys.stderr,
+        flush=True,
+    )
+    # Only now: it asks process 0, which may be the one that does not answer.
+    print(late_processes(step, distributed.announced_steps()), file=sys.stderr, flush=True)
+    os._exit(FAILED)
+
+
+def late_processes(step: int, announced: dict[int, int]) -> str:
+    """Says which processes have not begun the steps after `step`.
+
+    Args:
+      step: the first step of a dispatch that takes too long.
+      announced: the step that each process began last, by its index.
+
+    >>> late_processes(40, {0: 40, 1: 30})
+    'late: process 1, which has not begun a step after step 30'
+    """
+    late = [
+        f"process {index}, which has not begun a step after step {begun}"
+        for index, begun in announced.items()
+        if begun < step
+    ]
+    return f"late: {'; '.join(late)}" if late else "every process has begun these steps"
+
+
+def step_time_samples(topic: str, history: History) -> dict[str, list[float]]:
+    """The median step time of each process, in seconds; empty for a single process.
+
+    Args:
+      topic: the name of the case, see `distributed.exchange`.
+      history: of the whole run.
+    """
+    if not distributed.is_distributed():
+        return {}
+    times = [seconds / steps for steps, seconds in history.steady_dispatches()]
+    medians = distributed.exchange(f"{topic}/step time", float(np.median(times)) if times else None)
+    known = [median for median in medians if median is not None]
+    return {"process_step_time": known} if known else {}
+
+
+def traffic_metrics(program: Compiled) -> dict[str, float]:
+    """The bytes that a step sums over devices; empty for a single process."""
+    if not distributed.is_distributed():
+        return {}
+    return {"bytes_summed": bytes_all_reduced(program.executable.as_text())}
+
+
+def provenance(topic: str, strategy: parallel.Strategy, program: Compiled) -> dict[str, Any]:
+    """Processes, hosts, mesh and collective operations, as JSON; empty for a single process.
+
+    Args:
+      topic: the name of the case, see `distributed.exchange`.
+      strategy: of the run.
+      program: the compiled train program.
+    """
+    if not distributed.is_distributed():
+        return {}
+    machines = distributed.exchange(f"{topic}/machine", machine())
+    operations = collectives(program.executable.as_text())
+    facts = {
+        "processes": jax.process_count(),
+        "hosts": len(set(machines)),
+        "devices_per_process": len(strategy.local_devices),
+        "mesh": dict(strategy.data_placement.mesh.shape),
+        "collectives": [dataclasses.asdict(operation) for operation in operations],
+    }
+    return {"distributed": facts}
