@@ -65,11 +65,12 @@ def _run(
         return OK, {}
     for name in config.studies:
         require_known("study", name, STUDIES)
-    devices = backend.select(config.device, hosts)
+    with distributed.all_or_none("devices"):
+        devices = backend.select(config.device, hosts)
     console.quiet |= not distributed.is_main()
-    figures_of_merit.check(config, devices)
-    profiling.check(config, devices)
     with distributed.all_or_none("cases"):
+        figures_of_merit.check(config, devices)
+        profiling.check(config, devices)
         several_processes.check({name: STUDIES[name] for name in config.studies}, devices)
         studies = [collect_cases(name, STUDIES[name], configs, devices) for name in config.studies]
     names = [sorted(each.names(devices)) for each in studies]

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+import time
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from jaxcnn.training.history import History
 from jaxcnn.training.loop import RunSteps
 
 STEP_LIMIT = 600.0  # seconds of a dispatch with several processes, unless --step-limit is given
+GRACE = 5.0  # seconds after its limit, for the other processes to reach theirs
 FAILED = 1  # exit code
 
 
@@ -46,27 +48,37 @@ def _end_late(step: int, count: int, limit: float) -> None:
         file=sys.stderr,
         flush=True,
     )
-    # Only now: it asks process 0, which may be the one that does not answer.
-    print(late_processes(step, distributed.announced_steps()), file=sys.stderr, flush=True)
+    # Only now: these ask process 0, which may be the one that does not answer.
+    distributed.announce_waiting(step)
+    time.sleep(GRACE)
+    steps, waiting = distributed.announced_steps(), distributed.announced_waiting()
+    print(late_processes(step, steps, waiting), file=sys.stderr, flush=True)
     os._exit(FAILED)
 
 
-def late_processes(step: int, announced: dict[int, int]) -> str:
-    """Says which processes have not begun the steps after `step`.
+def late_processes(step: int, steps: dict[int, int], waiting: dict[int, int]) -> str:
+    """Says which processes the others wait for.
 
     Args:
       step: the first step of a dispatch that takes too long.
-      announced: the step that each process began last, by its index.
+      steps: the first step of the last dispatch that each process began, by its index.
+      waiting: as `steps`, of those processes that say that it takes too long.
 
-    >>> late_processes(40, {0: 40, 1: 30})
-    'late: process 1, which has not begun a step after step 30'
+    >>> late_processes(40, {0: 40, 1: 30, 2: 40}, {0: 40})
+    'late: process 1, which has not begun a step after step 30; process 2, which does not answer'
     """
-    late = [
-        f"process {index}, which has not begun a step after step {begun}"
-        for index, begun in announced.items()
+    behind = {
+        index: f"process {index}, which has not begun a step after step {begun}"
+        for index, begun in steps.items()
         if begun < step
-    ]
-    return f"late: {'; '.join(late)}" if late else "every process has begun these steps"
+    }
+    silent = {
+        index: f"process {index}, which does not answer"
+        for index in steps
+        if index not in behind and waiting.get(index) != step
+    }
+    late = [text for _, text in sorted((behind | silent).items())]
+    return f"late: {'; '.join(late)}" if late else "every process waits for its devices"
 
 
 def step_time_samples(topic: str, history: History) -> dict[str, list[float]]:

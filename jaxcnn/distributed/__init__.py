@@ -14,7 +14,12 @@ from jaxcnn.distributed.agreement import (
     wait_for_all,
 )
 from jaxcnn.distributed.process import Process, this_process
-from jaxcnn.distributed.progress import announce_step, announced_steps
+from jaxcnn.distributed.progress import (
+    announce_step,
+    announce_waiting,
+    announced_steps,
+    announced_waiting,
+)
 from jaxcnn.distributed.roll_call import Facts, roll_call
 
 __all__ = [
@@ -22,7 +27,9 @@ __all__ = [
     "Process",
     "all_or_none",
     "announce_step",
+    "announce_waiting",
     "announced_steps",
+    "announced_waiting",
     "exchange",
     "initialize",
     "is_distributed",
@@ -59,14 +66,12 @@ def initialize(process: Process, facts: Facts, timeout: float) -> tuple[str, ...
     hosts = roll_call(process, facts, timeout)
     # It would take SIGTERM away from the training loop, which saves and stops by itself.
     jax.config.update("jax_enable_preemption_service", False)
-    given = {
-        "coordinator_address": process.coordinator,
-        "num_processes": process.count,
-        "process_id": process.index,
-        "cluster_detection_method": "deactivate",
-    }
     jax.distributed.initialize(
-        **({} if process.detected else given),
+        process.coordinator,
+        process.count,
+        process.index,
+        process.local_devices,
+        cluster_detection_method="deactivate",
         initialization_timeout=max(1, round(timeout)),
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,

@@ -19,7 +19,7 @@ class Process:
       coordinator: ``HOST:PORT`` of process 0.
       count: the number of processes.
       index: of this one, from 0.
-      detected: whether these came from the cluster's environment and not from options.
+      local_devices: the numbers of the devices that it uses of those of its host; None for all.
       host: the name of its host.
 
     >>> Process("node1:9000", 2, 1, host="node2").name
@@ -29,7 +29,7 @@ class Process:
     coordinator: str
     count: int
     index: int
-    detected: bool = False
+    local_devices: tuple[int, ...] | None = None
     host: str = field(default_factory=socket.gethostname)
 
     def __post_init__(self):
@@ -81,8 +81,8 @@ def _detected_process() -> Process:
     if not chips.has_tpu():
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # libtpu would query the network
     try:
-        address, count, index, _ = clusters.ClusterEnv.auto_detect_unset_distributed_params(
-            None, None, None, None, None, _DETECTION_SECONDS
+        address, count, index, own = clusters.ClusterEnv.auto_detect_unset_distributed_params(
+            os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, _DETECTION_SECONDS
         )
     except Exception as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -96,4 +96,4 @@ def _detected_process() -> Process:
             "GKE, Kubernetes); give each process --coordinator=HOST:PORT --num-processes=N "
             "--process-id=I, or use launch/local.sh or launch/ssh.sh"
         )
-    return Process(address, count, index, detected=True)
+    return Process(address, count, index, None if own is None else tuple(own))

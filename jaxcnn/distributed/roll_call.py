@@ -46,6 +46,7 @@ def roll_call(process: Process, facts: Facts, timeout: float) -> tuple[str, ...]
     report = {"index": process.index, "count": process.count, "host": process.host, "facts": facts}
     if process.count == 1:
         return (process.host,)
+    report = json.loads(json.dumps(report))  # as process 0 reads it: lists for tuples
     call = _answer_all if process.index == 0 else _report
     answer = call(process, report, time.monotonic() + timeout, timeout)
     if "error" in answer:

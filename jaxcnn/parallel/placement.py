@@ -21,6 +21,9 @@ def place(tree: Any, shardings: Any) -> Any:
       tree: of arrays in host memory, on a device of this process, or already global.
       shardings: a `Sharding` for all, or a tree of them.
     """
+    every = jax.tree.leaves(shardings, is_leaf=lambda node: isinstance(node, Sharding))
+    if all(sharding.is_fully_addressable for sharding in every):
+        return jax.device_put(tree, shardings)
     return _map(_place, shardings, tree)
 
 
@@ -72,7 +75,7 @@ def _map(function: Callable, shardings: Any, tree: Any) -> Any:
 
 
 def _place(sharding: Sharding, array: Any) -> Array:
-    if sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
+    if not getattr(array, "is_fully_addressable", True):
         return jax.device_put(array, sharding)
     array = array if isinstance(array, jax.Array) else np.asarray(array)
     parts = [

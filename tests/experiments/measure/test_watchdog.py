@@ -47,7 +47,10 @@ def test_a_block_within_its_limit_is_not_reported():
 
 
 def test_processes_that_are_behind_are_named():
-    assert late_processes(40, {0: 40, 1: 40}) == "every process has begun these steps"
-    message = late_processes(40, {0: 40, 1: 32, 2: 40, 3: 39})
-    assert "process 1, which has not begun a step after step 32" in message
-    assert "process 3" in message and "process 0" not in message and "process 2" not in message
+    both = {0: 40, 1: 40}
+    assert late_processes(40, both, both) == "every process waits for its devices"
+    message = late_processes(40, {0: 40, 1: 32, 2: 40, 3: 40}, {0: 40, 2: 40, 3: 8})
+    assert message == (
+        "late: process 1, which has not begun a step after step 32; "
+        "process 3, which does not answer"
+    )

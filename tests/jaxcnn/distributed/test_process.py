@@ -30,7 +30,7 @@ def no_cluster(monkeypatch):
 def test_the_options_say_it():
     process = this_process("node1:9876", 4, 3)
     assert (process.coordinator, process.count, process.index) == ("node1:9876", 4, 3)
-    assert not process.detected
+    assert process.local_devices is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_slurm_is_recognised(no_cluster, monkeypatch):
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
     process = this_process(None, None, None)
-    assert (process.count, process.index, process.detected) == (16, 9, True)
+    assert (process.count, process.index, process.local_devices) == (16, 9, (1,))
     assert process.coordinator.startswith("node3:")
 
 

@@ -32,7 +32,7 @@ def members(count, indices, port=None):
 
 
 def test_every_process_learns_the_hosts_of_all():
-    answers = call(members(3, [2, 0, 1]), [{"a": 1}] * 3)
+    answers = call(members(3, [2, 0, 1]), [{"a": 1, "stages": (1.0, 0.1)}] * 3)
     assert answers == [("node0", "node1", "node2")] * 3
 
 
