@@ -63,8 +63,8 @@ class DistributedOptions:
     connect_timeout: float = 300.0
     """Seconds within which all processes have to start."""
     step_limit: float | None = None
-    """Seconds after which a dispatch of train steps is reported as late and ends the run; default:
-    600 with --distributed, else no limit."""
+    """Seconds that train steps, with the evaluation or checkpoint after them, may take before the
+    run ends and names the process that is late; default: 600 with --distributed, else none."""
     resume_from: str | None = field(default=None, metadata=identity_unless(None))
     """Continue the run of this checkpoint folder, which may have had another number of devices or
     another strategy."""

@@ -110,9 +110,7 @@ def select(device: str = "auto", hosts: int = 1) -> Backend:
     return Backend(active, devices, simulated=active == "cpu" and len(devices) > hosts)
 
 
-def _first_of_each_process(
-    devices: tuple[jax.Device, ...], count: int
-) -> tuple[jax.Device, ...]:
+def _first_of_each_process(devices: tuple[jax.Device, ...], count: int) -> tuple[jax.Device, ...]:
     indices = sorted({device.process_index for device in devices})
     own = [[device for device in devices if device.process_index == index] for index in indices]
     return tuple(device for group in own for device in group[:count])

@@ -147,9 +147,7 @@ def _write_record(
     """Adds figures of merit and provenance to a result, and writes it."""
     if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
         result = _with_figures_of_merit(case, result, context.backend)
-    origin = provenance.describe(context.backend) | {
-        "case_seconds": time.perf_counter() - start
-    }
+    origin = provenance.describe(context.backend) | {"case_seconds": time.perf_counter() - start}
     if case.config.config is not None:  # its name alone: a path may name a person
         name_of_file = epath.Path(case.config.config).name
         origin |= {"config": name_of_file, "config_digest": case.config.config_digest}

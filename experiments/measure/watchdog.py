@@ -1,11 +1,11 @@
 """Watches processes: a parent that ends, a call that takes too long, an end without a word."""
 
-import contextlib
 import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Self
 
 
 def exit_with_parent(parent: int) -> None:
@@ -23,24 +23,33 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float | None, late: Callable[[], None]) -> Iterator[None]:
-    """Calls a function, in a thread, if the block takes longer than a limit.
+class Deadline:
+    """Calls a function, in a thread, unless it is restarted within a limit; a context manager.
 
     Args:
-      seconds: the limit; None for none.
-      late: called once, while the block goes on.
+      seconds: the limit.
     """
-    if seconds is None:
-        yield
-        return
-    timer = threading.Timer(seconds, late)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel()
+
+    def restart(self, late: Callable[[], None]) -> None:
+        """Waits anew: `late` is called after the limit, in place of the function before."""
+        self._cancel()
+        self._timer = threading.Timer(self._seconds, late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def last_words(message: str) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 The record has quality, speed, memory, energy and utilisation, and a sample for every dispatch.
 """
 
+import contextlib
 import time
 from typing import Any
 
@@ -179,15 +180,17 @@ def _train(
             context.console, setup.fit_config, config.batch_size, first_step
         ) as progress,
         log_scalars(config, context, setup.schedule, history, first_step) as scalars,
+        contextlib.ExitStack() as stack,
     ):
         last_step = setup.fit_config.steps + (EXTRA_STEPS if config.profile else 0)
         pipeline = pipelines.build(
             setup, state, name=history.pipeline, first_step=first_step, last_step=last_step
         )
+        run_steps = stack.enter_context(processes.watched(pipeline.run_steps, config.step_limit))
         sampler.phase("training")
         _, best, history = training.fit(
             state,
-            processes.limited(pipeline.run_steps, config.step_limit),
+            run_steps,
             lambda state: pipeline.evaluate(state, "validation"),
             setup.fit_config,
             step=first_step,

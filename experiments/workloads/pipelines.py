@@ -21,8 +21,8 @@ import psutil
 
 from experiments.measure.timing import Compiled, compile_program
 from experiments.workloads.predictions import Predictions, PredictionStep, join, predict_dataset
-from experiments.workloads.setup import TrainingSetup
 from experiments.workloads.reading import read_in_parts
+from experiments.workloads.setup import TrainingSetup
 from jaxcnn.data import FittedSplit
 from jaxcnn.data.augment import ALTERNATING_FLIP
 from jaxcnn.data.resident import ResidentFeed

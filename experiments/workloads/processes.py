@@ -1,9 +1,11 @@
 """A training run in several processes: its time limit, and what its record says of them."""
 
+import contextlib
 import dataclasses
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -11,7 +13,7 @@ import numpy as np
 
 from experiments.measure.collectives import bytes_all_reduced, collectives
 from experiments.measure.timing import Compiled
-from experiments.measure.watchdog import time_limit
+from experiments.measure.watchdog import Deadline
 from experiments.records.provenance import machine
 from jaxcnn import distributed, parallel
 from jaxcnn.training.history import History
@@ -22,29 +24,37 @@ GRACE = 5.0  # seconds after its limit, for the other processes to reach theirs
 FAILED = 1  # exit code
 
 
-def limited(run_steps: RunSteps, seconds: float | None) -> RunSteps:
-    """The function, which ends this process if a call takes too long, and names who is late.
+@contextlib.contextmanager
+def watched(run_steps: RunSteps, seconds: float | None) -> Iterator[RunSteps]:
+    """Ends this process if too long after the last train steps no others begin, and says who is late.
 
     Args:
       run_steps: of a pipeline.
-      seconds: the limit; None for `STEP_LIMIT` with several processes and for none with one.
-    """
-    several = distributed.is_distributed()
-    limit = STEP_LIMIT if several and seconds is None else seconds
+      seconds: the limit, for train steps and the evaluation and checkpoint after them; None for
+        `STEP_LIMIT` with several processes and for none with one.
 
-    def run_in_time(state, step, count):
-        distributed.announce_step(step)
-        with time_limit(limit, lambda: _end_late(step, count, limit)):
+    Yields:
+      The function to call in place of `run_steps`.
+    """
+    limit = STEP_LIMIT if distributed.is_distributed() and seconds is None else seconds
+    if limit is None:
+        yield run_steps
+        return
+    with Deadline(limit) as deadline:
+
+        def run_and_watch(state, step, count):
+            distributed.announce_step(step)
+            deadline.restart(lambda: _end_late(step, limit))
             return run_steps(state, step, count)
 
-    return run_in_time if limit is not None else run_steps
+        yield run_and_watch
 
 
-def _end_late(step: int, count: int, limit: float) -> None:
-    """Ends this process, whose main thread waits for a step and cannot end by itself."""
+def _end_late(step: int, limit: float) -> None:
+    """Ends this process, whose main thread waits for another one and cannot end by itself."""
     print(
-        f"error: {distributed.process_name()}: {count} train step(s) after step {step} took longer "
-        f"than {limit:g} s (--step-limit)",
+        f"error: {distributed.process_name()}: {limit:g} s after the train steps that follow step "
+        f"{step} began, no others have begun (--step-limit)",
         file=sys.stderr,
         flush=True,
     )
@@ -60,7 +70,7 @@ def late_processes(step: int, steps: dict[int, int], waiting: dict[int, int]) ->
     """Says which processes the others wait for.
 
     Args:
-      step: the first step of a dispatch that takes too long.
+      step: the number of steps before those that take too long.
       steps: the first step of the last dispatch that each process began, by its index.
       waiting: as `steps`, of those processes that say that it takes too long.
 

@@ -224,5 +224,3 @@ def test_processes_train_cifar_10_to_the_losses_of_one(tfds_dir, tmp_path):
     for count in (2, 4):
         record = run(count, tmp_path / f"{count}", "--device=cpu:1", *CIFAR, data)
         assert losses(record) == pytest.approx(losses(alone), rel=1e-4)
-
-

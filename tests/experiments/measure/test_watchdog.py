@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from experiments.measure.watchdog import time_limit
+from experiments.measure.watchdog import Deadline
 from experiments.workloads.processes import late_processes
 from tests.support.paths import ROOT
 
@@ -32,18 +32,25 @@ def test_last_words_are_printed_even_if_the_process_is_killed(how, code, expecte
     assert (done.returncode, done.stderr) == (code, expected)
 
 
-def test_a_block_that_takes_too_long_is_reported_once():
-    late = threading.Event()
-    with time_limit(0.01, late.set):
-        assert late.wait(30)
+def test_a_deadline_that_passes_is_reported():
+    first, second = threading.Event(), threading.Event()
+    with Deadline(0.01) as deadline:
+        deadline.restart(first.set)
+        assert first.wait(30)
+        deadline.restart(second.set)
+        assert second.wait(30)
 
 
-def test_a_block_within_its_limit_is_not_reported():
+def test_a_deadline_that_is_restarted_or_left_does_not_pass():
     late = threading.Event()
-    for limit in (30.0, None):
-        with time_limit(limit, late.set):
-            pass
-    assert not late.is_set()
+    before = threading.active_count()
+    with Deadline(3600) as deadline:
+        deadline.restart(late.set)
+        deadline.restart(late.set)
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(30)
+    assert threading.active_count() <= before and not late.is_set()
 
 
 def test_processes_that_are_behind_are_named():
