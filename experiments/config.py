@@ -48,6 +48,29 @@ class DeviceAndStudyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistributedOptions:
+    """Several processes, on one or more hosts, as one program (docs/many-machines.md)."""
+
+    distributed: bool = False
+    """This is one of several processes. SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are
+    recognised; elsewhere the next three options say which one."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0."""
+    num_processes: int | None = None
+    """The number of processes."""
+    process_id: int | None = None
+    """Number of this process, from 0."""
+    connect_timeout: float = 300.0
+    """Seconds within which all processes have to start."""
+    step_limit: float | None = None
+    """Seconds that train steps, with the evaluation or checkpoint after them, may take before the
+    run ends and names the process that is late; default: 600 with --distributed, else none."""
+    resume_from: str | None = field(default=None, metadata=identity_unless(None))
+    """Continue the run of this checkpoint folder, which may have had another number of devices or
+    another strategy."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelAndDataOptions:
     """The network, and the images it gets."""
 
@@ -187,6 +210,7 @@ class RunOptions:
     """
 
     device_and_study: DeviceAndStudyOptions
+    distributed_run: DistributedOptions
     model_and_data: ModelAndDataOptions
     training: TrainingOptions
     measuring: MeasuringOptions
@@ -195,7 +219,12 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(
-    OutputOptions, MeasuringOptions, TrainingOptions, ModelAndDataOptions, DeviceAndStudyOptions
+    OutputOptions,
+    MeasuringOptions,
+    TrainingOptions,
+    ModelAndDataOptions,
+    DistributedOptions,
+    DeviceAndStudyOptions,
 ):
     """The options of all groups as one flat, validated configuration.
 
@@ -219,7 +248,14 @@ class RunConfig(
             "launches",
         ):
             self._require(name, lambda value: value >= 1, "must be 1 or more")
-        for name in ("learning_rate", "stages", "target_loss", "time_limit"):
+        for name in (
+            "learning_rate",
+            "stages",
+            "target_loss",
+            "time_limit",
+            "connect_timeout",
+            "step_limit",
+        ):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         finite = "must be 0 or a positive number"
         for name in ("weight_decay", "warmup", "clip_norm", "mixup", "cutmix"):
@@ -231,6 +267,11 @@ class RunConfig(
         self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
         self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
         self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
+        if self.distributed and self.profile:
+            raise InputError("--profile is for a single process: leave --distributed out")
+        for name in ("coordinator", "num_processes", "process_id"):
+            if not self.distributed and getattr(self, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} goes with --distributed")
         if self.json and self.list:
             raise InputError("--json goes with a run or with --dry-run, not with --list")
 

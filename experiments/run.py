@@ -28,24 +28,36 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(configs: Sequence[RunConfig], output: "Console") -> int:
+    if not configs[0].distributed:
+        return _print_and_run(configs, output)
+    from experiments.harness.several_processes import run_as_one
+
+    return run_as_one(configs, lambda hosts: _print_and_run(configs, output, hosts))
+
+
+def _print_and_run(configs: Sequence[RunConfig], output: "Console", hosts: int = 1) -> int:
+    from jaxcnn import distributed
+
     if not configs[0].json:
-        return _run(configs, output)[0]
+        return _run(configs, output, hosts)[0]
     with contextlib.redirect_stdout(sys.stderr):
-        code, document = _run(configs, console())
-    if document:
+        code, document = _run(configs, console(), hosts)
+    if document and distributed.is_main():
         print(json.dumps({"exit_code": code} | document, indent=1, allow_nan=False))
     return code
 
 
-def _run(configs: Sequence[RunConfig], console: "Console") -> tuple[int, dict[str, Any]]:
+def _run(
+    configs: Sequence[RunConfig], console: "Console", hosts: int
+) -> tuple[int, dict[str, Any]]:
     """The exit code, and the document of ``--json``, which is empty after an interruption.
 
     The configurations differ only in options that may be lists.
     """
-    from experiments.harness import figures_of_merit, profiling, tensorboard
+    from experiments.harness import figures_of_merit, profiling, several_processes, tensorboard
     from experiments.harness.study_cases import collect_cases
     from experiments.studies import STUDIES
-    from jaxcnn import backend
+    from jaxcnn import backend, distributed
 
     config = configs[0]
     if config.list:
@@ -53,13 +65,20 @@ def _run(configs: Sequence[RunConfig], console: "Console") -> tuple[int, dict[st
         return OK, {}
     for name in config.studies:
         require_known("study", name, STUDIES)
-    devices = backend.select(config.device)
-    figures_of_merit.check(config, devices)
-    profiling.check(config, devices)
-    studies = [collect_cases(name, STUDIES[name], configs, devices) for name in config.studies]
+    with distributed.all_or_none("devices"):
+        devices = backend.select(config.device, hosts)
+    console.quiet |= not distributed.is_main()
+    with distributed.all_or_none("cases"):
+        figures_of_merit.check(config, devices)
+        profiling.check(config, devices)
+        several_processes.check({name: STUDIES[name] for name in config.studies}, devices)
+        studies = [collect_cases(name, STUDIES[name], configs, devices) for name in config.studies]
+    names = [sorted(each.names(devices)) for each in studies]
+    distributed.require_equal("the names of the cases", names)
     _report_unused(configs, studies, devices, console)
     if config.dry_run:
         return OK, {"cases": _plan(configs, studies, devices, console)}
+    several_processes.check_shared_folder(config.results)
     tensorboard.check(config.log_dir)
     return _measure(config, studies, devices, console)
 
@@ -109,7 +128,7 @@ def _measure(
 
     from experiments import records, report
     from experiments.harness import runner
-    from jaxcnn import training
+    from jaxcnn import distributed, training
 
     measured, failed = [], False
     try:
@@ -124,11 +143,13 @@ def _measure(
         )
         return INTERRUPTED, {}
     results = epath.Path(config.results).expanduser()
-    page = report.write_page([results], results / "report.html")
+    page = distributed.of_main(
+        "report", lambda: str(report.write_page([results], results / "report.html"))
+    )
     console.print(f"records in {results}, report: {page}", soft_wrap=True)
     summary = " ".join(report.sentences(records.latest(measured)))
     console.print(summary, markup=False, highlight=False)
-    document = {"report": str(page), "records": [records.to_json(record) for record in measured]}
+    document = {"report": page, "records": [records.to_json(record) for record in measured]}
     return FAILED if failed else OK, document
 
 

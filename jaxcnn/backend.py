@@ -56,19 +56,27 @@ class Backend:
 
     def __str__(self) -> str:
         label = f"{len(self.devices)} × {self.devices[0].device_kind} ({self.platform})"
+        if self.process_count > 1:
+            label += f" in {self.process_count} processes"
         return f"{label}, simulated on one host" if self.simulated else label
+
+    @property
+    def process_count(self) -> int:
+        """The number of processes that the devices belong to."""
+        return len({device.process_index for device in self.devices})
 
     def first(self, count: int) -> "Backend":
         """The same backend with only its first devices; they stay simulated if they were."""
         return dataclasses.replace(self, devices=self.devices[:count])
 
 
-def select(device: str = "auto") -> Backend:
+def select(device: str = "auto", hosts: int = 1) -> Backend:
     """Selects the platform and the devices.
 
     Args:
       device: ``cpu``, ``gpu``, ``tpu`` or ``auto``, with an optional device count: ``cpu:8``
-        simulates eight devices, ``gpu:2`` uses the first two.
+        simulates eight devices, ``gpu:2`` uses the first two; with several processes, in each.
+      hosts: the number of hosts; several only after `jaxcnn.distributed.initialize`.
 
     Raises:
       InputError: the platform is not available (JAX is never left running on another one), has
@@ -91,14 +99,21 @@ def select(device: str = "auto") -> Backend:
             f"--device={device}: JAX had already started on {active!r}; "
             "call backend.select before any other use of JAX"
         )
-    if count and count > len(devices):
+    local = jax.local_device_count()
+    if count and count > local:
         raise InputError(
-            f"--device={device}: this machine has only {len(devices)} {active} device(s); "
+            f"--device={device}: this machine has only {local} {active} device(s); "
             "request at most that number"
         )
     _enable_compilation_cache()
-    devices = devices[:count] if count else devices
-    return Backend(active, devices, simulated=active == "cpu" and len(devices) > 1)
+    devices = _first_of_each_process(devices, count) if count else devices
+    return Backend(active, devices, simulated=active == "cpu" and len(devices) > hosts)
+
+
+def _first_of_each_process(devices: tuple[jax.Device, ...], count: int) -> tuple[jax.Device, ...]:
+    indices = sorted({device.process_index for device in devices})
+    own = [[device for device in devices if device.process_index == index] for index in indices]
+    return tuple(device for group in own for device in group[:count])
 
 
 def _parse(device: str) -> tuple[str, int | None]:

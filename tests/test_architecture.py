@@ -21,7 +21,7 @@ DOCUMENT = ROOT / "docs" / "architecture.md"
 ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "jaxcnn": (
         ("errors", "chips", "allocation"),
-        ("backend", "ops", "data", "weights", "detection"),
+        ("backend", "ops", "data", "weights", "detection", "distributed"),
         ("fast_layers", "info", "kernel_registration"),
         ("models", "training", "quantize"),
         ("parallel",),

@@ -4,12 +4,15 @@ import traceback
 
 from experiments.harness.study import Case, CaseResult, Context, Study
 from experiments.measure.memory import is_out_of_memory
-from jaxcnn import training
+from jaxcnn import distributed, training
 from jaxcnn.errors import InputError
 
 
 def execute(study: Study, case: Case, context: Context) -> CaseResult:
     """Measures a case in this process.
+
+    With several processes, the others would wait forever for one in which a case has failed: any
+    exception but those that all of them raise is passed on, and ends the run.
 
     Raises:
       InputError: the case is impossible as configured, or the file of its model has changed.
@@ -23,6 +26,8 @@ def execute(study: Study, case: Case, context: Context) -> CaseResult:
     except training.NonFiniteLossError as error:
         return CaseResult(status="failed", message=str(error), curves=error.history.epochs)
     except Exception as error:
+        if distributed.is_distributed():
+            raise
         return CaseResult(
             status="out_of_memory" if is_out_of_memory(error) else "failed",
             message=f"{type(error).__name__}: {error}",

@@ -21,6 +21,7 @@ from experiments.harness.progress import StudyProgress
 from experiments.harness.study import Case, CaseResult, Context, Study
 from experiments.harness.study_cases import StudyCases, case_name
 from experiments.records import Record, provenance
+from jaxcnn import distributed
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -100,6 +101,8 @@ def run_case(
 ) -> tuple[Record, bool]:
     """Measures a case unless it has a record already.
 
+    With several processes, all measure it and process 0 writes the record.
+
     Returns:
       The record, written, whatever its status; and whether it existed before.
 
@@ -109,34 +112,61 @@ def run_case(
     """
     named = case_name(case, backend)
     results = records.prepare_folder(case.config.results)
-    scratch = results / name / f"{named}.checkpoints"
-    unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
-    if not case.config.force and not unfinished:
-        record = records.find(results, name, named, study.answers)
-        if record is not None:
-            return reprice(record, case.config, backend), True
+    context = Context(backend, results / name / f"{named}.checkpoints", console)
+    existing = distributed.of_main(
+        f"{name}/{named}/existing",
+        lambda: _existing_record(study, case, context),
+        encode=lambda record: record and records.to_json(record),
+        decode=lambda entry: entry and records.from_json(entry),
+    )
+    if existing is not None:
+        return reprice(existing, case.config, backend), True
     start = time.perf_counter()
-    result = _measure(study, case, Context(backend, scratch, console))
-    origin = provenance.describe(backend) | {"case_seconds": time.perf_counter() - start}
+    result = _measure(study, case, context)
+    record = distributed.of_main(
+        f"{name}/{named}/record",
+        lambda: _write_record(study, case, context, result, start),
+        encode=records.to_json,
+        decode=records.from_json,
+    )
+    return record, False
+
+
+def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
+    """The record of an earlier run; None if the case is to be measured."""
+    scratch = context.scratch
+    unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
+    if case.config.force or unfinished:
+        return None
+    return records.find(scratch.parent.parent, context.study, context.case, study.answers)
+
+
+def _write_record(
+    study: Study, case: Case, context: Context, result: CaseResult, start: float
+) -> Record:
+    """Adds figures of merit and provenance to a result, and writes it."""
+    if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
+        result = _with_figures_of_merit(case, result, context.backend)
+    origin = provenance.describe(context.backend) | {"case_seconds": time.perf_counter() - start}
     if case.config.config is not None:  # its name alone: a path may name a person
         name_of_file = epath.Path(case.config.config).name
         origin |= {"config": name_of_file, "config_digest": case.config.config_digest}
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields["provenance"] = origin | result.provenance
-    record = Record(study=name, case=named, settings=case.settings, **fields)
-    records.write(record, results)
-    if record.status == "ok" and scratch.exists():
-        (scratch / _FINISHED).write_text("")
-    return record, False
+    record = Record(study=context.study, case=context.case, settings=case.settings, **fields)
+    records.write(record, context.scratch.parent.parent)
+    if record.status == "ok" and context.scratch.exists():
+        (context.scratch / _FINISHED).write_text("")
+    return record
 
 
 def _measure(study: Study, case: Case, context: Context) -> CaseResult:
     isolated = study.isolated and context.backend.platform == "cpu"
-    with _locked(context.scratch):
-        result = measure_isolated(case, context) if isolated else execute(study, case, context)
-    if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
-        return _with_figures_of_merit(case, result, context.backend)
-    return result
+    with contextlib.ExitStack() as stack:
+        with distributed.all_or_none(f"{context.study}/{context.case}/lock"):
+            if distributed.is_main():
+                stack.enter_context(_locked(context.scratch))
+        return measure_isolated(case, context) if isolated else execute(study, case, context)
 
 
 def _with_figures_of_merit(case: Case, result: CaseResult, backend: Backend) -> CaseResult:

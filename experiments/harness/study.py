@@ -12,7 +12,7 @@ from experiments.records import STATUSES, Record
 from experiments.records.metrics import METRICS
 from jaxcnn import data, models, parallel, training
 from jaxcnn.backend import Backend
-from jaxcnn.errors import require_known
+from jaxcnn.errors import InputError, require_known
 
 DIGEST = "model_digest"  # a setting: of the file of a user's own model
 
@@ -146,6 +146,7 @@ class Study:
       check: ``check(case)`` opens the data and builds the network of a case without weights, as far
         as it takes to reject what is impossible. Called before anything is measured if there are
         several configurations; a single one is rejected by `measure`.
+      spans_processes: whether a case may use the devices of several processes (``--distributed``).
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
         and the like mean anything for this case on these devices.
     """
@@ -158,6 +159,7 @@ class Study:
     next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
     check: Callable[[Case], None] = _nothing
+    spans_processes: bool = False
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
 
     def __post_init__(self):
@@ -198,10 +200,16 @@ def with_strategy(config: RunConfig, backend: Backend) -> RunConfig:
     """The configuration with ``--strategy=auto`` resolved.
 
     Raises:
-      InputError: an unknown precision or strategy, or a batch that does not divide among the
-        devices.
+      InputError: an unknown precision or strategy, a strategy for the devices of one process where
+        there are several, or a batch that does not divide among the devices.
     """
     strategy = parallel.resolve(config.strategy, len(backend.devices))
     require_known("precision", config.precision, training.PRECISIONS)
+    if backend.process_count > 1 and not parallel.STRATEGIES[strategy].spans_processes:
+        able = [name for name, each in parallel.STRATEGIES.items() if each.spans_processes]
+        raise InputError(
+            f"--strategy={strategy} uses the devices of one process, and there are "
+            f"{backend.process_count}: choose {' or '.join(able)}"
+        )
     parallel.strategy(strategy, backend.devices).check_batch_size(config.batch_size)
     return config.replace(strategy=strategy)

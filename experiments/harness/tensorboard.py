@@ -11,6 +11,7 @@ from etils import epath
 from experiments.config import RunConfig
 from experiments.harness.study import Context
 from experiments.records import prepare_folder
+from jaxcnn import distributed
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
 
@@ -42,7 +43,9 @@ def log_scalars(
     history: History,
     step: int,
 ) -> Iterator[list["ScalarWriter"]]:
-    """Opens the writer of a case and prints its folder; yields no writer without ``--log-dir``.
+    """Opens the writer of a case and prints its folder.
+
+    Yields no writer without ``--log-dir``, and in all processes but the first.
 
     Args:
       config: of the case.
@@ -51,7 +54,7 @@ def log_scalars(
       history: the one that `training.fit` continues.
       step: steps done in earlier sessions.
     """
-    if config.log_dir is None:
+    if config.log_dir is None or not distributed.is_main():
         yield []
         return
     folder = epath.Path(config.log_dir).expanduser() / context.study / context.case

@@ -30,6 +30,7 @@ STUDIES: dict[str, Study] = {
         about="how fast and how well does this accelerator train this CNN?",
         cases=train.cases,
         measure=train.measure,
+        spans_processes=True,
         columns=training_metrics.COLUMNS,
         check=train.check,
     ),

@@ -3,6 +3,7 @@
 The record has quality, speed, memory, energy and utilisation, and a sample for every dispatch.
 """
 
+import contextlib
 import time
 from typing import Any
 
@@ -15,15 +16,16 @@ from experiments.harness.tensorboard import log_scalars
 from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
-from experiments.workloads import network, pipelines, training_metrics
+from experiments.workloads import network, pipelines, processes, training_metrics
 from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
+from experiments.workloads.saved_run import open_checkpoints, restore
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
-from jaxcnn import data, models, parallel, training
+from jaxcnn import data, distributed, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.mixing import PAIR
 from jaxcnn.errors import InputError
-from jaxcnn.training.checkpoint import MODEL_SOURCE, Restored
+from jaxcnn.training.checkpoint import Restored
 from jaxcnn.training.history import History
 
 IDLE_SECONDS = 1.5  # utilisation of the idle machine is sampled this long before the training
@@ -118,13 +120,17 @@ def _check_parts(config: RunConfig, available: int) -> None:
 def measure(case: Case, context: Context) -> CaseResult:
     """One training run, resumed from its checkpoint if there is one."""
     start = time.perf_counter()
-    setup = build_setup(case.config, context.backend)
-    checkpoints = _open_checkpoints(case, setup, context)
-    restored = checkpoints.restore(setup.state) or Restored(setup.state, None, History())
+    with distributed.all_or_none(f"{context.case}/setup"):
+        setup = build_setup(case.config, context.backend)
+    checkpoints = open_checkpoints(context.scratch, case.settings, setup)
+    restored = restore(checkpoints, case.settings, setup)
     first_step = int(restored.state.step)
-    restored.history.pipeline, reason = pipelines.choose(setup, restored.history.pipeline)
+    restored.history.pipeline, reason = distributed.of_main(
+        f"{context.case}/pipeline",
+        lambda: list(pipelines.choose(setup, restored.history.pipeline)),
+    )
     _announce(context, setup, f"{restored.history.pipeline} ({reason})", first_step)
-    with Sampler(setup.strategy.devices) as sampler:
+    with Sampler(setup.strategy.local_devices) as sampler:
         sampler.phase("idle")
         time.sleep(IDLE_SECONDS)
         sampler.phase("preparing")
@@ -136,29 +142,24 @@ def measure(case: Case, context: Context) -> CaseResult:
     metrics, remarks = _summarize(setup, pipeline, history, sampler, first_step)
     metrics |= training_metrics.quality_metrics(history, predictions.means)
     # The evidence takes memory: only now, as the peak has been read.
-    summary, mistakes, problems = collect_evidence(setup.splits, setup.preprocessing, predictions)
+    summary, mistakes, problems = (
+        collect_evidence(setup.splits, setup.preprocessing, predictions)
+        if distributed.is_main()
+        else ({}, {}, [])
+    )
     if case.config.profile:  # after everything has been measured
         trace(pipeline.run_steps, best, setup.fit_config, context)
     return CaseResult(
         metrics=metrics | {"total_time": total_time},
-        samples=training_metrics.dispatch_samples(history),
+        samples=training_metrics.dispatch_samples(history)
+        | processes.step_time_samples(context.case, history),
         curves=history.epochs,
         utilisation=sampler.to_json(),
-        provenance=_provenance(setup, pipeline, history)
+        provenance=_provenance(context.case, setup, pipeline, history)
         | {"pipeline_reason": reason, "remarks": remarks + problems},
         dataset_summary=summary,
         mistakes=mistakes,
     )
-
-
-def _open_checkpoints(case: Case, setup: TrainingSetup, context: Context) -> training.Checkpoints:
-    settings = case.settings | {"inputs": setup.preprocessing.to_json()}
-    if models.is_user_model(case.config.model):
-        settings = settings | {MODEL_SOURCE: case.config.model}
-    checkpoints = training.Checkpoints(context.scratch, settings)
-    if setup.config.force:
-        checkpoints.delete()
-    return checkpoints
 
 
 def _train(
@@ -174,22 +175,24 @@ def _train(
     state, best = strategy.place(restored.state), restored.best and strategy.place(restored.best)
 
     def save(state, best, history):
-        checkpoints.save(strategy.fetch(state), best and strategy.fetch(best), history)
+        checkpoints.save(strategy.to_save(state), best and strategy.to_save(best), history)
 
     with (
         TrainingProgress(
             context.console, setup.fit_config, config.batch_size, first_step
         ) as progress,
         log_scalars(config, context, setup.schedule, history, first_step) as scalars,
+        contextlib.ExitStack() as stack,
     ):
         last_step = setup.fit_config.steps + (EXTRA_STEPS if config.profile else 0)
         pipeline = pipelines.build(
             setup, state, name=history.pipeline, first_step=first_step, last_step=last_step
         )
+        run_steps = stack.enter_context(processes.watched(pipeline.run_steps, config.step_limit))
         sampler.phase("training")
         _, best, history = training.fit(
             state,
-            pipeline.run_steps,
+            run_steps,
             lambda state: pipeline.evaluate(state, "validation"),
             setup.fit_config,
             step=first_step,
@@ -240,15 +243,21 @@ def _summarize(
         | training_metrics.speed_metrics(history, work, setup.config.batch_size)
         | training_metrics.memory_metrics(setup, pipeline)
         | training_metrics.energy_metrics(sampler, session_steps)
+        | processes.traffic_metrics(pipeline.program)
         | pipeline.program.metrics
         | {"parameters": models.count_parameters(setup.model)}
     )
     remarks = training_metrics.remarks(work, history, len(setup.strategy.devices))
+    if history.foreign_sessions:
+        remarks.append(
+            f"the first {history.foreign_sessions} of {history.sessions} sessions ran on other "
+            "devices: step times are of the later ones, training times of all"
+        )
     return metrics, [*remarks, *sampler.problems, sampler.describe()]
 
 
 def _provenance(
-    setup: TrainingSetup, pipeline: pipelines.Pipeline, history: History
+    case: str, setup: TrainingSetup, pipeline: pipelines.Pipeline, history: History
 ) -> dict[str, Any]:
     splits = ("train", "validation", "test")
     return {
@@ -260,6 +269,6 @@ def _provenance(
         "examples": {name: len(getattr(setup.splits, name)) for name in splits},
         "notes": list(setup.dataset.notes),
         "sessions": history.sessions,
-        "memory_peak_source": observed_peak(setup.strategy.devices)[1],
+        "memory_peak_source": observed_peak(setup.strategy.local_devices)[1],
         **({"winograd": True} if uses_winograd(pipeline.program.executable) else {}),
-    }
+    } | processes.provenance(case, setup.strategy, pipeline.program)

@@ -7,6 +7,7 @@ A transfer guard watches both while they run: every copy between host and device
 file asks for, and an array that a step would fetch unnoticed is an error.
 """
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,8 +21,9 @@ import psutil
 
 from experiments.measure.timing import Compiled, compile_program
 from experiments.workloads.predictions import Predictions, PredictionStep, join, predict_dataset
+from experiments.workloads.reading import read_in_parts
 from experiments.workloads.setup import TrainingSetup
-from jaxcnn.data import FittedSplit, as_arrays
+from jaxcnn.data import FittedSplit
 from jaxcnn.data.augment import ALTERNATING_FLIP
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import ArraySplit
@@ -65,9 +67,10 @@ def choose(setup: TrainingSetup, requested: str = "") -> tuple[str, str]:
     if requested != "auto":
         return requested, "as requested"
     devices = setup.strategy.devices
+    first = setup.strategy.local_devices[0]
     size = len(setup.splits.train) * int(np.prod(setup.preprocessing.stored_shape))
     copies = len(devices) if devices[0].platform == "cpu" else 1
-    limit = int(_free_memory(devices[0]) * RESIDENT_SHARE / copies)
+    limit = int(_free_memory(first) * RESIDENT_SHARE / copies)
     return (
         "resident" if size <= limit else "streamed",
         f"{size / 1e6:,.1f} MB of images, up to {limit / 1e6:,.0f} MB of device memory for them",
@@ -106,11 +109,11 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
     place = strategy.place_data
-    data = place(_tree(as_arrays(setup.splits.train, shape)))
+    data = place(_tree(read_in_parts(setup.splits.train, shape)))
     counts = {"validation": len(setup.splits.validation), "test": len(setup.splits.test)}
     rows = max(counts.values())
     held_out = {
-        split: place(_tree(_pad(as_arrays(getattr(setup.splits, split), shape), rows)))
+        split: place(_tree(_pad(read_in_parts(getattr(setup.splits, split), shape), rows)))
         for split in counts
     }
     flips = ALTERNATING_FLIP in config.augmentations
@@ -151,14 +154,15 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     shape = setup.preprocessing.stored_shape
     flips = ALTERNATING_FLIP in config.augmentations
     train_split = FittedSplit(setup.splits.train, shape)
-    batches = TrainBatches(train_split, config.batch_size, config.seed, flips)
+    local_rows = strategy.local_rows(config.batch_size)
+    batches = TrainBatches(train_split, config.batch_size, config.seed, flips, local_rows)
     held_out = {
         split: EvaluationBatches(
-            FittedSplit(getattr(setup.splits, split), shape), config.batch_size
+            FittedSplit(getattr(setup.splits, split), shape), config.batch_size, local_rows
         )
         for split in ("validation", "test")
     }
-    place = strategy.place_batch
+    place = functools.partial(strategy.place_rows, count=config.batch_size)
     program = compile_program(strategy.compile(step), state, place(batches[first_step]))
     train = program.executable
     evaluation = compile_program(

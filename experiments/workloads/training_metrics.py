@@ -17,7 +17,7 @@ from experiments.measure.noise import noise
 from experiments.measure.utilisation import Sampler
 from experiments.workloads.pipelines import Pipeline
 from experiments.workloads.setup import TrainingSetup
-from jaxcnn import models
+from jaxcnn import distributed, models
 from jaxcnn.training.history import History
 
 COLUMNS = (
@@ -121,7 +121,7 @@ def memory_metrics(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]
     """The compiler's plan for the train program, and the largest use observed so far."""
     plan, (peak, _) = (
         memory_plan(pipeline.program.executable),
-        observed_peak(setup.strategy.devices),
+        observed_peak(setup.strategy.local_devices),
     )
     return _known({"memory_planned": plan.total if plan else None, "memory_peak": peak})
 
@@ -132,9 +132,12 @@ def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
     Args:
       sampler: stopped; its phase ``training`` is evaluated.
       steps: the number of train steps in that phase.
+
+    Returns:
+      Nothing if no power was measured, or with several processes.
     """
     power = sampler.power("training")
-    if not power:
+    if not power or distributed.is_distributed():  # it is that of one host
         return {}
     energy = power.watts * sampler.seconds("training")
     return {"power": power.watts, "energy_per_step": energy / steps}

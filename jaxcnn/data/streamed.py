@@ -29,19 +29,21 @@ _NO_TRACKER_WARNING = "ignore:resource_tracker:UserWarning"
 class TrainBatches:
     """Training batches by index: ``batches[i]`` is the batch of train step i.
 
-    A batch has ``image: u8[batch_size, h, w, c]`` and ``label: i32[batch_size]``.
+    A batch has ``image: u8[n, h, w, c]`` and ``label: i32[n]``: the n rows of this process.
 
     Attributes:
       split: the training set; all its images have one shape.
       batch_size: rows of the global batch.
       seed: seed of the order.
       flips: mirror each image in every second epoch, see `order.alternating_flips`.
+      local_rows: ``i[n]``, the rows of the global batch that this process reads; None for all.
     """
 
     split: Split
     batch_size: int
     seed: int = 0
     flips: bool = False
+    local_rows: np.ndarray | None = None
 
     @property
     def per_epoch(self) -> int:
@@ -51,7 +53,7 @@ class TrainBatches:
     def __getitem__(self, step: int) -> HostBatch:
         epoch, index = divmod(step, self.per_epoch)
         order = _cached_epoch_order(len(self.split), self.seed, epoch)
-        rows = order[index * self.batch_size :][: self.batch_size]
+        rows = order[index * self.batch_size + _local(self.local_rows, self.batch_size)]
         batch = _read_batch(self.split, rows)
         if self.flips:
             mirrored = alternating_flips(rows, self.seed, epoch)
@@ -63,22 +65,24 @@ class TrainBatches:
 class EvaluationBatches:
     """Evaluation batches by index: each example once, the last batch padded with masked rows.
 
-    A batch has ``image: u8[batch_size, h, w, c]``, ``label: i32[batch_size]`` and
-    ``mask: f32[batch_size]``, 0 for padding.
+    A batch has ``image: u8[n, h, w, c]``, ``label: i32[n]`` and ``mask: f32[n]``, 0 for padding:
+    the n rows of this process.
 
     Attributes:
       split: the examples; all images have one shape.
       batch_size: rows of the global batch.
+      local_rows: ``i[n]``, the rows of the global batch that this process reads; None for all.
     """
 
     split: Split
     batch_size: int
+    local_rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return -(-len(self.split) // self.batch_size)
 
     def __getitem__(self, index: int) -> HostBatch:
-        rows = index * self.batch_size + np.arange(self.batch_size)
+        rows = index * self.batch_size + _local(self.local_rows, self.batch_size)
         batch = _read_batch(self.split, np.minimum(rows, len(self.split) - 1))
         return batch | {"mask": (rows < len(self.split)).astype(np.float32)}
 
@@ -130,6 +134,10 @@ def _initialize_worker(worker: int, workers: int) -> None:
 @functools.lru_cache(maxsize=2)
 def _cached_epoch_order(count: int, seed: int, epoch: int) -> np.ndarray:
     return epoch_order(count, seed, epoch)
+
+
+def _local(rows: np.ndarray | None, batch_size: int) -> np.ndarray:
+    return np.arange(batch_size) if rows is None else rows
 
 
 def _read_batch(split: Split, rows: np.ndarray) -> HostBatch:

@@ -13,6 +13,7 @@ class Jit(Strategy):
     """`jax.jit` on the first device."""
 
     about = "jax.jit on one device"
+    spans_processes = False
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)

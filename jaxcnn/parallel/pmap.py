@@ -21,6 +21,7 @@ class Pmap(Strategy):
     """
 
     about = "jax.pmap, a replica of the state on each device"
+    spans_processes = False
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)
@@ -42,6 +43,9 @@ class Pmap(Strategy):
 
     def abstract_state(self, state: Shapes) -> Shapes:
         return self._stacked(state)
+
+    def abstract_saved(self, state: Shapes) -> Shapes:
+        return state
 
     def abstract_batch(self, batch: Shapes) -> Shapes:
         return self._stacked(batch_share(batch, len(self.devices)))

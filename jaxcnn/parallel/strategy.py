@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxcnn.errors import InputError
+from jaxcnn.parallel import placement
 from jaxcnn.parallel.options import compiler_options
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import UNSHARDED, BatchSharding
@@ -24,6 +26,7 @@ class Strategy(abc.ABC):
 
     Attributes:
       about: one line for listings.
+      spans_processes: whether its devices may belong to several processes.
       devices: the devices it uses.
       options: compiler options of the programs it compiles.
       batch_sharding: passed to every step it compiles.
@@ -32,6 +35,7 @@ class Strategy(abc.ABC):
     """
 
     about: ClassVar[str]
+    spans_processes: ClassVar[bool] = True
     state_placement: Any
     batch_placement: Any
     data_placement: Any
@@ -68,15 +72,34 @@ class Strategy(abc.ABC):
     def place(self, state: TrainState) -> TrainState:
         """Copies the state to the devices. The step donates the copy; the original stays valid."""
         copy = jax.tree.map(jnp.copy, state)  # device_put alone shares the first device's buffer
-        return jax.device_put(copy, self.state_placement)
+        return placement.place(copy, self.state_placement)
 
     def place_batch(self, batch: PyTree) -> PyTree:
         """Puts a global batch ``[N, …]`` on the devices, a share on each."""
-        return jax.device_put(batch, self.batch_placement)
+        return placement.place(batch, self.batch_placement)
+
+    def local_rows(self, count: int) -> np.ndarray:
+        """The rows of a global batch of `count` that the devices of this process work on.
+
+        Returns:
+          ``i64[n]``, ascending; all rows if there is one process.
+        """
+        return placement.local_rows(self.batch_placement, count)
+
+    def place_rows(self, rows: PyTree, count: int) -> PyTree:
+        """Puts a global batch on the devices, as `place_batch`, from the part of each process.
+
+        Args:
+          rows: the rows of `local_rows`, in that order.
+          count: rows of the global batch.
+        """
+        if all(len(leaf) == count for leaf in jax.tree.leaves(rows)):
+            return self.place_batch(rows)
+        return placement.place_rows(rows, self.batch_placement, count)
 
     def place_data(self, data: PyTree) -> PyTree:
         """Puts arrays that every device needs whole, such as a data set, on the devices."""
-        return jax.device_put(data, self.data_placement)
+        return placement.place(data, self.data_placement)
 
     def abstract_state(self, state: Shapes) -> Shapes:
         """Shapes and shardings of what `place` returns; the devices need not be attached."""
@@ -108,7 +131,26 @@ class Strategy(abc.ABC):
 
     def fetch(self, state: TrainState) -> TrainState:
         """The state in host memory, in the shapes that a single device has."""
-        return jax.device_get(state)
+        return placement.fetch(state)
+
+    def to_save(self, state: TrainState) -> TrainState:
+        """The state as a checkpoint stores it, in the shapes that a single device has.
+
+        It is in host memory; with several processes it stays on the devices, and each process
+        writes the parts that it holds.
+        """
+        is_local = all(leaf.is_fully_addressable for leaf in jax.tree.leaves(state))
+        return self.fetch(state) if is_local else state
+
+    def abstract_saved(self, state: Shapes) -> Shapes:
+        """Shapes of what `to_save` returns, and where a restored state is put."""
+        return self.abstract_state(state)
+
+    @property
+    def local_devices(self) -> tuple[jax.Device, ...]:
+        """Those of its devices that belong to this process."""
+        here = jax.process_index()
+        return tuple(device for device in self.devices if device.process_index == here)
 
 
 def batch_share(batch: Shapes, device_count: int) -> Shapes:

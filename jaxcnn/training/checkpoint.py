@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
+from jaxcnn import distributed
 from jaxcnn.errors import InputError
 from jaxcnn.training.history import History
 from jaxcnn.training.state import TrainState
@@ -32,7 +34,9 @@ class Restored:
 class Checkpoints:
     """A folder with the sub-folders ``last`` and ``best``, written by Orbax.
 
-    Orbax writes to a temporary name and renames, so that a save is complete or absent.
+    Orbax writes to a temporary name and renames, so that a save is complete or absent. With several
+    processes, all call each method, the folder is one that all of them see, and each writes the
+    parts of the arrays that its devices hold.
 
     Args:
       folder: created at the first save; may be a bucket.
@@ -50,7 +54,7 @@ class Checkpoints:
         The history saved with ``last`` therefore never names a best state that is missing.
 
         Args:
-          state, best: on the host, as `Strategy.fetch` returns them.
+          state, best: as `Strategy.to_save` returns them.
           history: saved with ``last``.
         """
         self._write_identity()
@@ -60,18 +64,21 @@ class Checkpoints:
         self._save("last", int(state.step), state, history)
         self.wait()
 
-    def restore(self, like: TrainState) -> Restored | None:
+    def restore(self, like: TrainState, ignored: Collection[str] = ()) -> Restored | None:
         """Restores the last save, or returns None if there is none.
 
         Args:
-          like: a state of the same structure, shapes and dtypes.
+          like: a state of the same structure, shapes and dtypes; where its arrays have shardings,
+            as those of `Strategy.abstract_saved`, the restored arrays get them.
+          ignored: names in the identity that may differ.
 
         Raises:
           InputError: the folder belongs to another run, or is damaged.
         """
-        if not (self.folder / _IDENTITY).exists():
+        (exists,) = distributed.maximum((int((self.folder / _IDENTITY).exists()),))
+        if not exists:
             return None
-        self._check_identity()
+        self._check_identity(ignored)
         try:
             step = self._manager("last").latest_step()
             if step is None:
@@ -100,8 +107,9 @@ class Checkpoints:
     def delete(self) -> None:
         """Removes the folder."""
         self.close()
-        if self.folder.exists():
+        if distributed.is_main() and self.folder.exists():
             self.folder.rmtree()
+        distributed.wait_for_all()
 
     def _manager(self, name: str) -> ocp.CheckpointManager:
         if name not in self._managers:
@@ -134,21 +142,21 @@ class Checkpoints:
         return state, saved.get("history")
 
     def _write_identity(self) -> None:
-        if (self.folder / _IDENTITY).exists():
+        if not distributed.is_main() or (self.folder / _IDENTITY).exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{_IDENTITY}.tmp"
         temporary.write_text(json.dumps(self._identity, indent=1))
         temporary.replace(self.folder / _IDENTITY)
 
-    def _check_identity(self) -> None:
+    def _check_identity(self, ignored: Collection[str]) -> None:
         try:
             saved = json.loads((self.folder / _IDENTITY).read_text())
         except ValueError as error:
             raise self._damaged(f"{_IDENTITY}: {error}") from error
         differences = [
             f"{name} {saved.get(name)!r} there, {self._identity.get(name)!r} here"
-            for name in sorted((saved.keys() | self._identity.keys()) - {MODEL_SOURCE})
+            for name in sorted((saved.keys() | self._identity.keys()) - {MODEL_SOURCE, *ignored})
             if saved.get(name) != self._identity.get(name)
         ]
         if differences:

@@ -30,6 +30,8 @@ class History:
       stage: the current stage, counted from 0.
       stage_step, stage_epoch: steps and epochs done when the stage began.
       sessions: how often the run was started or resumed.
+      foreign_sessions: how many of these, the first ones, were on other devices or under another
+        strategy; their times are not those of the present devices.
       pipeline: which pipeline feeds it; another would be another program with another rounding.
       epoch_totals: summed metrics of the current epoch.
       recent: mean training losses of the last `RECENT` steps, penalty included.
@@ -46,6 +48,7 @@ class History:
     stage_step: int = 0
     stage_epoch: int = 0
     sessions: int = 1
+    foreign_sessions: int = 0
     pipeline: str = ""
     epoch_totals: dict[str, float] = field(default_factory=dict)
     recent: list[float] = field(default_factory=list)
@@ -114,14 +117,17 @@ class History:
         return improved
 
     def steady_dispatches(self) -> list[tuple[int, float]]:
-        """Steps and seconds of every dispatch except the first of each session, a warm-up."""
+        """Steps and seconds of every dispatch except the first of each session, a warm-up.
+
+        Those of foreign sessions are left out.
+        """
         sessions = [session for *_, session in self.dispatches]
         return [
             (steps, seconds)
             for (steps, seconds, session), before in zip(
                 self.dispatches[1:], sessions[:-1], strict=True
             )
-            if session == before
+            if session == before and session > self.foreign_sessions
         ]
 
     def epochs_without_improvement(self) -> int:

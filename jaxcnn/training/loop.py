@@ -1,6 +1,8 @@
 """The training loop: dispatch, check, evaluate, keep the best state, stop early.
 
-It is the same for every pipeline and every strategy.
+It is the same for every pipeline and every strategy. With several processes, what depends on a
+clock or on a signal is decided by all of them together, between two dispatches: the length of a
+dispatch, whether to save, and at which step to stop.
 """
 
 import time
@@ -12,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxcnn import distributed
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.training.history import MONITORS, History
 from jaxcnn.training.interrupt import deferred_interrupts
@@ -145,7 +148,8 @@ def fit(
 
     Raises:
       NonFiniteLossError: at once, with the step; what was saved before stays as it is.
-      Interrupted: after Ctrl-C or SIGTERM, once the state is saved.
+      Interrupted: after Ctrl-C or SIGTERM, in this process or in another one, once the state is
+        saved.
     """
     history = history or History()
     saved_at = time.perf_counter()
@@ -154,7 +158,8 @@ def fit(
             if config.stage_over(step, history):
                 history.begin_stage(step)
                 state = begin_stage(best, history.stage, step)
-            count = min(_dispatch_size(history), config.dispatch_limit(step))
+            (size,) = distributed.maximum((_dispatch_size(history),))
+            count = min(size, config.dispatch_limit(step))
             state, metrics, seconds = _timed(run_steps, state, step, count)
             _require_finite(metrics["loss"], step, history)
             history.add_dispatch(count, seconds, metrics)
@@ -165,8 +170,9 @@ def fit(
                 watcher.on_dispatch(step, loss, count, seconds)
             if step % config.steps_per_epoch == 0:
                 best = _end_epoch(state, best, step, evaluate, config, history, watcher)
-            stop, done = interrupted(), config.done(step, history)
-            if stop or done or _save_due(config, step, saved_at):
+            done = config.done(step, history)
+            stop, due = distributed.maximum((interrupted(), _save_due(config, step, saved_at)))
+            if stop or due or done:
                 save(state, best, history)
                 saved_at = time.perf_counter()
             if stop and not done:

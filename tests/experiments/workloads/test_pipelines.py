@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from experiments.workloads import pipelines
+from experiments.workloads.reading import part
 from experiments.workloads.setup import Splits
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import ArraySplit, FittedSplit
@@ -120,3 +121,26 @@ def test_the_pipeline_is_chosen_by_size(devices):
     assert pipelines.choose(small)[0] == "resident"
     assert pipelines.choose(large)[0] == "streamed"
     assert pipelines.choose(small, "streamed") == ("streamed", "as requested")
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+@pytest.mark.parametrize("count", [37, 40])
+def test_processes_together_read_the_global_batch(count, parts):
+    """No example twice and none lost, in training and in evaluation, whatever the counts."""
+    images, size = random_images(count), 24
+    train, evaluation = TrainBatches(images, size, seed=3), EvaluationBatches(images, size)
+    own = np.split(np.arange(size), parts)
+    for whole in (train, evaluation):
+        split = [dataclasses.replace(whole, local_rows=rows) for rows in own]
+        for index in range(2):
+            batches = [each[index] for each in split]
+            for name, values in whole[index].items():
+                joined = np.concatenate([batch[name] for batch in batches])
+                np.testing.assert_array_equal(joined, values)
+
+
+@pytest.mark.parametrize(("count", "parts"), [(1, 4), (5, 2), (12, 3), (37, 8)])
+def test_the_parts_of_a_resident_set_are_its_rows_in_order(count, parts):
+    rows = np.concatenate([part(count, index, parts) for index in range(parts)])
+    assert rows[:count].tolist() == list(range(count))
+    assert len({len(part(count, index, parts)) for index in range(parts)}) == 1
