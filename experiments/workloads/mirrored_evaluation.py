@@ -6,7 +6,7 @@ from jax import Array
 
 from jaxcnn.training import EvalStep, TrainState
 from jaxcnn.training.objective import Batch, Metrics
-from jaxcnn.training.step import UNSHARDED, BatchSharding
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,12 @@ class MirroredEvaluation:
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
     ) -> Metrics:
         """Computes masked sums over the global batch; see `EvalStep.__call__`."""
-        logits = self.outputs(state, batch["image"])
+        logits = self.outputs(state, batch["image"], sharding)
         return sharding.psum(self.evaluation.network.objective(logits, batch))
 
-    def outputs(self, state: TrainState, images: Array) -> Array:
+    def outputs(
+        self, state: TrainState, images: Array, sharding: BatchSharding = UNSHARDED
+    ) -> Array:
         """The mean logits for images ``[N, H, W, C]``, ``f32[N, classes]``."""
-        outputs = self.evaluation.outputs
-        return (outputs(state, images) + outputs(state, images[:, :, ::-1])) / 2
+        outputs, mirrored = self.evaluation.outputs, images[:, :, ::-1]
+        return (outputs(state, images, sharding) + outputs(state, mirrored, sharding)) / 2

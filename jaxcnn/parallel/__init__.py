@@ -4,17 +4,23 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxcnn.errors import require_known
-from jaxcnn.parallel.data import Data
+from jaxcnn.errors import InputError, require_known
+from jaxcnn.parallel.data import Data, Fsdp
 from jaxcnn.parallel.jit import Jit
+from jaxcnn.parallel.mesh_strategy import MeshStrategy
 from jaxcnn.parallel.pmap import Pmap
-from jaxcnn.parallel.strategy import Strategy, batch_share
+from jaxcnn.parallel.rules import LargestAxis, Rule
+from jaxcnn.parallel.strategy import Strategy, abstract, batch_share
+from jaxcnn.parallel.tensor import DataTensor, Tensor
 
 __all__ = [
     "AUTO",
     "REFERENCE",
     "STRATEGIES",
+    "LargestAxis",
+    "Rule",
     "Strategy",
+    "abstract",
     "batch_multiple",
     "batch_share",
     "device_count",
@@ -22,7 +28,14 @@ __all__ = [
     "strategy",
 ]
 
-STRATEGIES: dict[str, type[Strategy]] = {"jit": Jit, "pmap": Pmap, "data": Data}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "jit": Jit,
+    "pmap": Pmap,
+    "data": Data,
+    "fsdp": Fsdp,
+    "tensor": Tensor,
+    "data_tensor": DataTensor,
+}
 REFERENCE = "jit"  # the strategy whose results every other one must reproduce
 AUTO = "auto"
 
@@ -51,20 +64,34 @@ def device_count(name: str, available: int) -> int:
     return STRATEGIES[resolve(name, available)].device_count(available)
 
 
-def batch_multiple(name: str, available: int) -> int:
+def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
     """What the batch sizes of a strategy, or ``auto``, are multiples of on `available` devices.
 
-    >>> batch_multiple("jit", 8), batch_multiple("pmap", 8)
-    (1, 8)
+    >>> batch_multiple("jit", 8), batch_multiple("pmap", 8), batch_multiple("data_tensor", 8, "2x4")
+    (1, 8, 2)
     """
-    return STRATEGIES[resolve(name, available)].batch_multiple(available)
+    return STRATEGIES[resolve(name, available)].batch_multiple(available, mesh)
 
 
-def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Strategy:
+def strategy(
+    name: str,
+    devices: Sequence[jax.Device] | None = None,
+    *,
+    mesh: str | None = None,
+    rules: Sequence[Rule] | None = None,
+) -> Strategy:
     """The strategy called `name` over the devices given, or over all devices.
 
+    Args:
+      name: a key of `STRATEGIES`.
+      devices: in the order in which they are on the mesh.
+      mesh: the number of devices along each axis of the mesh, such as ``2x4``; by default
+        `mesh_shape` chooses.
+      rules: which axes of the train state are divided, in place of the strategy's own; see `Rule`.
+
     Raises:
-      InputError: an unknown name.
+      InputError: an unknown name, a mesh that does not match the devices, or a mesh or rules for a
+        strategy that has none.
 
     >>> from jaxcnn import models, training
     >>> import jax.numpy as jnp, optax
@@ -76,4 +103,16 @@ def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Strategy
     8
     """
     require_known("strategy", name, STRATEGIES)
-    return STRATEGIES[name](tuple(devices or jax.devices()))
+    kind, devices = STRATEGIES[name], tuple(devices or jax.devices())
+    if issubclass(kind, MeshStrategy):
+        return kind(devices, mesh, rules)
+    if mesh is not None or rules is not None:
+        raise InputError(
+            f"strategy {name!r} has no mesh to divide a train state over: leave the mesh and the "
+            f"rules out, or choose {', '.join(_with_mesh())}"
+        )
+    return kind(devices)
+
+
+def _with_mesh() -> list[str]:
+    return [name for name, kind in STRATEGIES.items() if issubclass(kind, MeshStrategy)]

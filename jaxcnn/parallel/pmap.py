@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.parallel.data import AXIS
+from jaxcnn.parallel.rules import DATA as AXIS
 from jaxcnn.parallel.strategy import Shapes, Strategy, batch_share
 from jaxcnn.training.state import PyTree, TrainState
-from jaxcnn.training.step import BatchSharding
+from jaxcnn.training.sharding import BatchSharding
 
 
 class Pmap(Strategy):
