@@ -198,10 +198,11 @@ def with_strategy(config: RunConfig, backend: Backend) -> RunConfig:
     """The configuration with ``--strategy=auto`` resolved.
 
     Raises:
-      InputError: an unknown precision or strategy, or a batch that does not divide among the
-        devices.
+      InputError: an unknown precision or strategy, a mesh that does not match the devices, or a
+        batch that does not divide among them.
     """
     strategy = parallel.resolve(config.strategy, len(backend.devices))
     require_known("precision", config.precision, training.PRECISIONS)
-    parallel.strategy(strategy, backend.devices).check_batch_size(config.batch_size)
+    placement = parallel.strategy(strategy, backend.devices, mesh=config.mesh)
+    placement.check_batch_size(config.batch_size)
     return config.replace(strategy=strategy)

@@ -7,6 +7,7 @@ import jax
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.parallel.data import Data, Fsdp
 from jaxcnn.parallel.jit import Jit
+from jaxcnn.parallel.mesh import mesh_shape
 from jaxcnn.parallel.mesh_strategy import MeshStrategy
 from jaxcnn.parallel.pmap import Pmap
 from jaxcnn.parallel.rules import LargestAxis, Rule
@@ -23,7 +24,10 @@ __all__ = [
     "abstract",
     "batch_multiple",
     "batch_share",
+    "default_rules",
     "device_count",
+    "mesh_axes",
+    "mesh_sizes",
     "resolve",
     "strategy",
 ]
@@ -70,7 +74,44 @@ def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
     >>> batch_multiple("jit", 8), batch_multiple("pmap", 8), batch_multiple("data_tensor", 8, "2x4")
     (1, 8, 2)
     """
+    mesh_sizes(name, available, mesh)
     return STRATEGIES[resolve(name, available)].batch_multiple(available, mesh)
+
+
+def mesh_sizes(name: str, available: int, mesh: str | None = None) -> dict[str, int]:
+    """The number of devices along each mesh axis of a strategy; empty for one without a mesh.
+
+    Raises:
+      InputError: an unknown strategy, or a mesh that does not match the devices.
+
+    >>> mesh_sizes("data_tensor", 8), mesh_sizes("jit", 8)
+    ({'data': 4, 'tensor': 2}, {})
+    """
+    axes = mesh_axes(resolve(name, available))
+    if not axes and mesh is not None:
+        raise InputError(
+            f"mesh {mesh!r}: strategy {name!r} has no mesh; choose "
+            f"{', '.join(filter(mesh_axes, STRATEGIES))}, or leave the mesh out"
+        )
+    return dict(zip(axes, mesh_shape(axes, available, mesh), strict=True)) if axes else {}
+
+
+def mesh_axes(name: str) -> tuple[str, ...]:
+    """The axes of the mesh of a strategy; empty for one without a mesh.
+
+    >>> mesh_axes("data_tensor"), mesh_axes("jit")
+    (('data', 'tensor'), ())
+    """
+    require_known("strategy", name, STRATEGIES)
+    kind = STRATEGIES[name]
+    return kind.axes if issubclass(kind, MeshStrategy) else ()
+
+
+def default_rules(name: str) -> tuple[Rule, ...]:
+    """The rules by which a strategy divides the train state; empty if it does not."""
+    require_known("strategy", name, STRATEGIES)
+    kind = STRATEGIES[name]
+    return kind.default_rules if issubclass(kind, MeshStrategy) else ()
 
 
 def strategy(
@@ -106,13 +147,7 @@ def strategy(
     kind, devices = STRATEGIES[name], tuple(devices or jax.devices())
     if issubclass(kind, MeshStrategy):
         return kind(devices, mesh, rules)
-    if mesh is not None or rules is not None:
-        raise InputError(
-            f"strategy {name!r} has no mesh to divide a train state over: leave the mesh and the "
-            f"rules out, or choose {', '.join(_with_mesh())}"
-        )
+    mesh_sizes(name, len(devices), mesh)
+    if rules is not None:
+        raise InputError(f"strategy {name!r} keeps the train state whole: leave the rules out")
     return kind(devices)
-
-
-def _with_mesh() -> list[str]:
-    return [name for name, kind in STRATEGIES.items() if issubclass(kind, MeshStrategy)]

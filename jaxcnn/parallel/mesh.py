@@ -6,7 +6,9 @@ import re
 from jaxcnn.errors import InputError
 
 
-def mesh_shape(axes: tuple[str, ...], device_count: int, text: str | None = None) -> tuple[int, ...]:
+def mesh_shape(
+    axes: tuple[str, ...], device_count: int, text: str | None = None
+) -> tuple[int, ...]:
     """The number of devices along each axis of a mesh.
 
     Args:

@@ -94,6 +94,8 @@ class MeshStrategy(Strategy):
         def gather(array, sharding):
             if DATA not in jax.tree.leaves(tuple(sharding.spec)):
                 return array
+            # Still divided after its conversion to half precision: half the bytes are gathered.
+            array = lax.with_sharding_constraint(array, sharding)
             return reshard(array, self.data_placement, sharding)
 
         return jax.tree.map(gather, params, parameter_shardings(params, self.rules, self.mesh))

@@ -25,12 +25,12 @@ class LargestAxis:
 
     Attributes:
       mesh_axis: the devices.
-      min_size: arrays with fewer elements are replicated: to gather them takes longer than to
-        store them saves.
+      min_size: arrays with fewer elements are replicated. Biases and scales are all of the memory
+        that this costs, and a collective for each is saved.
     """
 
     mesh_axis: str
-    min_size: int = 1024
+    min_size: int = 4096
 
     def spec(self, shape: tuple[int, ...], devices: int) -> PartitionSpec:
         """The partition of an array of this shape."""
@@ -124,7 +124,9 @@ def array_spec(
     name = f"{'.'.join(path)} {list(array.shape)}"
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return PartitionSpec()
-    matching = [rule for rule in rules if rule.kind == kind and re.search(rule.path, ".".join(path))]
+    matching = [
+        rule for rule in rules if rule.kind == kind and re.search(rule.path, ".".join(path))
+    ]
     fitting = [rule for rule in matching if _takes_rank(rule, len(array.shape))]
     if len(fitting) > 1:
         texts = " and ".join(f"{rule.path!r} ({rule.spec})" for rule in fitting)
