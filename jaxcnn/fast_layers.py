@@ -13,6 +13,7 @@ from jax import Array, lax
 
 from jaxcnn import ops
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from jaxcnn.ops.layout import ChannelLayout
 from jaxcnn.ops.materialize import materialize, materialize_cotangent
 from jaxcnn.ops.partitioning import for_known_devices
 
@@ -26,7 +27,31 @@ class _Fast(nnx.Module):
             return super().__call__(*args, **kwargs)  # type: ignore[misc]  # Flax's layer
 
 
-class _FastConvolution(_Fast):
+class _FastProduct(_Fast):
+    """A layer of Flax in which every output channel needs every input channel of its group.
+
+    Attributes:
+      channel_layout: set by the train step where devices divide the channels; see `ChannelLayout`.
+    """
+
+    channel_layout: ChannelLayout | None = None
+    feature_group_count: int = 1
+
+    def __call__(self, inputs: Array, *args: Any, **kwargs: Any) -> Array:
+        """Takes and returns what the layer of Flax does."""
+        return self.divide(super().__call__(self.gather(inputs), *args, **kwargs))
+
+    def gather(self, inputs: Array) -> Array:
+        """The inputs with the channels that a device computes with."""
+        layout = self.channel_layout
+        return layout.gather(inputs, self.feature_group_count) if layout else inputs
+
+    def divide(self, outputs: Array) -> Array:
+        """The outputs, divided among devices as the layout says."""
+        return self.channel_layout.divide(outputs) if self.channel_layout else outputs
+
+
+class _FastConvolution(_FastProduct):
     """A convolution of Flax that is fast on a CPU, and that stores its operands once."""
 
     def __call__(self, inputs: Array, *args: Any, **kwargs: Any) -> Array:
@@ -43,7 +68,7 @@ class ConvTranspose(_FastConvolution, nnx.ConvTranspose):
     """`nnx.ConvTranspose`, fast on a CPU."""
 
 
-class Linear(_Fast, nnx.Linear):
+class Linear(_FastProduct, nnx.Linear):
     """`nnx.Linear`, fast on a CPU."""
 
     def __init__(self, *args: Any, **kwargs: Any):

@@ -201,7 +201,8 @@ def with_strategy(config: RunConfig, backend: Backend) -> RunConfig:
 
     Raises:
       InputError: an unknown precision or strategy, a strategy for the devices of one process where
-        there are several, or a batch that does not divide among the devices.
+        there are several, a mesh that does not match the devices, or a batch that does not divide
+        among them.
     """
     strategy = parallel.resolve(config.strategy, len(backend.devices))
     require_known("precision", config.precision, training.PRECISIONS)
@@ -211,5 +212,6 @@ def with_strategy(config: RunConfig, backend: Backend) -> RunConfig:
             f"--strategy={strategy} uses the devices of one process, and there are "
             f"{backend.process_count}: choose {' or '.join(able)}"
         )
-    parallel.strategy(strategy, backend.devices).check_batch_size(config.batch_size)
+    placement = parallel.strategy(strategy, backend.devices, mesh=config.mesh)
+    placement.check_batch_size(config.batch_size)
     return config.replace(strategy=strategy)

@@ -45,7 +45,10 @@ class PreflightConfig:
     channels: int | None = None
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
     strategy: str = "auto"
-    """jit, pmap or data; auto is jit on one device and data on several."""
+    """jit, pmap, data, fsdp, tensor or data_tensor; auto is jit on one device and data on
+    several."""
+    mesh: str | None = None
+    """Devices along each axis of the strategy's mesh, as in 16x4 for data_tensor."""
     precision: str = "float32"
     """float32, bfloat16 or float16."""
     effort: Literal["quick", "full"] = "quick"
@@ -76,6 +79,7 @@ class PreflightConfig:
             batch_size=self.batch_size,
             image_size=self.image_size,
             num_classes=self.num_classes,
+            mesh=self.mesh,
             dataset="synthetic",  # of images of any size
             price=self.price,
             prices=self.prices,

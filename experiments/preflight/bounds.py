@@ -73,7 +73,7 @@ def bound(
     seconds = roofline.bound(result.flops, result.bytes)
     speed = _speed(seconds, result.flops, spec.batch_size, roofline)
     cost = _cost(seconds / spec.batch_size, price and price * target.chips, images)
-    scaling, remarks = _scaling(result, target, seconds)
+    scaling, remarks = _scaling(result, spec, target, seconds)
     limit = roofline.limit(result.flops, result.bytes)
     return Bound(work | speed | cost | scaling, limit, remarks)
 
@@ -117,15 +117,17 @@ def _cost(seconds_per_image: float, price: float | None, images: int) -> dict[st
 
 
 def _scaling(
-    result: CompileResult, target: Target, seconds: float
+    result: CompileResult, spec: ProgramSpec, target: Target, seconds: float
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     if not result.collectives:
         return {}, ()
     cell = target.interconnect
     if cell is None:
         return {}, (f"no bound on scaling: no published interconnect for {target.row}",)
+    sizes = parallel.mesh_sizes(spec.strategy, target.devices, spec.mesh).values()
+    smallest_group = min([target.chips, *(size for size in sizes if size > 1)])
     outgoing = cell.value / 2  # the figure is of both directions together
-    communication = bytes_sent(result.collectives, target.chips) / outgoing
+    communication = bytes_sent(result.collectives, smallest_group) / outgoing
     unhidden, hidden = efficiency(seconds, communication)
     metrics = {
         "communication_bound": communication,

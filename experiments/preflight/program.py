@@ -28,6 +28,7 @@ class ProgramSpec:
       precision: a key of `training.PRECISIONS`.
       image_size: side of the images that the network gets.
       num_classes, channels: None for the published ones.
+      mesh: see `parallel.strategy`.
       model_digest: of the file of a user's own model, so that a changed file is another program.
     """
 
@@ -38,6 +39,7 @@ class ProgramSpec:
     image_size: int
     num_classes: int | None = None
     channels: int | None = None
+    mesh: str | None = None
     model_digest: str = ""
 
 
@@ -76,16 +78,9 @@ def build_program(spec: ProgramSpec) -> Program:
         models.check_digest(spec.model, spec.model_digest)
     row = models.spec(spec.model)
     preprocessing = _preprocessing(spec, row)
-    steps: list[training.TrainStep] = []
-
-    def create() -> training.TrainState:
-        state, step = _create(spec, row, preprocessing)
-        steps.append(step)  # a step is no pytree, so that it cannot be returned
-        return state
-
-    state = jax.eval_shape(create)
+    state, step = parallel.abstract(lambda: _create(spec, row, preprocessing))
     batch = _batch_shapes(spec.batch_size, preprocessing.stored_shape, row.detects)
-    return Program(steps[0], state, batch)
+    return Program(step, state, batch)
 
 
 def _preprocessing(spec: ProgramSpec, row: models.ModelSpec) -> Preprocessing:

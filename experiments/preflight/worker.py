@@ -1,6 +1,7 @@
 """The process that compiles. If the compiler crashes or hangs, only this process is lost."""
 
 import dataclasses
+import math
 import os
 import time
 from multiprocessing.connection import Connection
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import psutil
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AbstractMesh, SingleDeviceSharding
 
 from experiments.measure.collectives import collectives
 from experiments.measure.flops import compulsory_bytes, model_flops
@@ -27,6 +28,7 @@ from experiments.preflight.targets import Target
 from jaxcnn import parallel
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
+from jaxcnn.parallel.rules import state_shardings
 
 # Without these libtpu looks for its machine on the network, and prints warnings that mean nothing
 # on a machine without a TPU.
@@ -103,21 +105,39 @@ def _failure(target: Target, error: Exception) -> CompileResult:
 
 
 def _count(request: CompileRequest, program: Program) -> dict[str, int]:
-    """Work of all devices together; each moves the whole state and its share of the batch."""
-    strategy, available = request.spec.strategy, request.target.devices
-    count = parallel.device_count(strategy, available)
-    share = parallel.batch_share(program.batch, parallel.batch_multiple(strategy, available))
+    """Work of all devices together; each moves its part of the state and its share of the batch."""
+    spec, available = request.spec, request.target.devices
+    count = parallel.device_count(spec.strategy, available)
+    shares = parallel.batch_multiple(spec.strategy, available, spec.mesh)
+    share = parallel.batch_share(program.batch, shares)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
-        "bytes": count * compulsory_bytes(program.step, program.state, share),
+        "bytes": int(
+            count
+            * _share_of_state(request, program)
+            * compulsory_bytes(program.step, program.state, share)
+        ),
         "parameters": program.parameters,
     }
+
+
+def _share_of_state(request: CompileRequest, program: Program) -> float:
+    """The share of the train state that each device holds, 1 if it is replicated."""
+    spec = request.spec
+    sizes = parallel.mesh_sizes(spec.strategy, request.target.devices, spec.mesh)
+    if not sizes:
+        return 1.0
+    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    shardings = state_shardings(program.state, parallel.default_rules(spec.strategy), mesh)
+    pairs = zip(jax.tree.leaves(program.state), jax.tree.leaves(shardings), strict=True)
+    parts = [math.prod(sharding.shard_shape(leaf.shape)) for leaf, sharding in pairs]
+    return sum(parts) / sum(leaf.size for leaf in jax.tree.leaves(program.state))
 
 
 def _compile(request: CompileRequest, program: Program) -> CompileResult:
     devices = _devices(request.target)
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
-    strategy = parallel.strategy(request.spec.strategy, devices)
+    strategy = parallel.strategy(request.spec.strategy, devices, mesh=request.spec.mesh)
     step, state, batch = compile_arguments(program, strategy)
     lowered = step.lower(state, batch)
     start = time.perf_counter()
@@ -135,7 +155,8 @@ def _compile(request: CompileRequest, program: Program) -> CompileResult:
 def _lower(request: CompileRequest, program: Program) -> CompileResult:
     """Lowers a program for all platforms: as far as JAX gets without their compilers."""
     start = time.perf_counter()
-    strategy = parallel.strategy(request.spec.strategy, jax.devices()[: request.target.devices])
+    devices = jax.devices()[: request.target.devices]
+    strategy = parallel.strategy(request.spec.strategy, devices, mesh=request.spec.mesh)
     step = strategy.compile_for_export(program.step)
     with native.without_native_kernels():  # the export may run under another jaxlib
         state = strategy.abstract_state(program.state)

@@ -74,7 +74,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
             f"model {config.model!r} detects objects: study 'batch_sweep' needs a network that "
             "classifies images"
         )
-    multiple = parallel.batch_multiple(config.strategy, len(backend.devices))
+    multiple = parallel.batch_multiple(config.strategy, len(backend.devices), config.mesh)
     defaults = {
         "batch_size": math.lcm(PRESETS[config.preset].first, multiple),
         "image_size": network.image_size(config),

@@ -86,7 +86,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         config.batch_size, config.image_size, len(CLASSES), config.seed
     )
     model, state, step = _create(config, preprocessing)
-    strategy = parallel.strategy(config.strategy, context.backend.devices)
+    strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
     flops = model_flops(step, state, batch)
     state, losses, times = _train(strategy, step, state, batch, config.epochs, context)
     detections = _detect(step, state, batch["image"])

@@ -24,7 +24,7 @@ from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.training.objective import Batch, Metrics
-from jaxcnn.training.step import UNSHARDED
+from jaxcnn.training.sharding import UNSHARDED
 
 PRODUCTS = {"quick": ("highest",), "full": ("highest", "default")}
 QUICK_EPOCHS = 2

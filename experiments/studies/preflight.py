@@ -30,7 +30,8 @@ from jaxcnn.errors import InputError, require_known
 
 COLUMNS = (*BOUNDS, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
-IF_GIVEN = ("num_classes", "channels")  # settings where they are not the published ones
+# Settings where they are not the published ones, or not the default mesh.
+IF_GIVEN = ("num_classes", "channels", "mesh")
 DEFAULT_BATCH = 128  # for networks whose recipe has none
 # A program that needs this multiple of the available memory is refused quickly at any optimization
 # level, so that the figures of the compiler's default level cost nothing.
@@ -100,7 +101,7 @@ def _spec(
     config: RunConfig, strategy: str, precision: str, target: Target, channels: int | None
 ) -> ProgramSpec:
     row = models.spec(config.model)
-    unit = parallel.batch_multiple(strategy, target.devices)
+    unit = parallel.batch_multiple(strategy, target.devices, config.mesh)
     batch = config.batch_size or math.ceil((row.recipe.batch_size or DEFAULT_BATCH) / unit) * unit
     if batch % unit:
         raise InputError(
@@ -120,6 +121,7 @@ def _spec(
         image_size=network.image_size(config),
         num_classes=config.num_classes,
         channels=channels or (network.channels(config) if row.input_shape is None else None),
+        mesh=config.mesh,
     )
 
 
@@ -222,6 +224,7 @@ def _provenance(
         "simulated": target.platform == "cpu" and target.devices > 1,
         "device_count": target.devices,
         "strategy_devices": parallel.device_count(settings["strategy"], target.devices),
+        "mesh": parallel.mesh_sizes(settings["strategy"], target.devices, settings.get("mesh")),
         "state": result.state,
         "compiler": settings["compiler"],
         "level": "lowest" if settings["effort"] == "quick" else "the compiler's own",

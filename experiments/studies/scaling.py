@@ -11,7 +11,7 @@ from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.noise import compare
 from experiments.measure.timing import time_interleaved
-from experiments.studies.strategies import measure_step
+from experiments.studies.strategies import for_strategy, measure_step
 from experiments.workloads import synthetic_step
 from jaxcnn import parallel
 from jaxcnn.backend import Backend
@@ -26,6 +26,7 @@ COLUMNS = (
     "largest_loss_difference",
     "largest_parameter_difference",
 )
+DEFAULT = ("pmap", "data", "fsdp", "tensor", "data_tensor")
 ROUNDS = {"quick": 9, "full": 30}
 ONE_DEVICE = (
     "one device: nothing to scale; --device=cpu:8 simulates eight, which tests that results agree, "
@@ -34,7 +35,7 @@ ONE_DEVICE = (
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One device and then more, with weak and strong scaling, for `pmap` and for `data`.
+    """One device and then more, with weak and strong scaling, for each strategy of `DEFAULT`.
 
     The batch size is that of one device. Strong scaling divides this batch among the devices; weak
     scaling gives each device a batch of this size. The quick preset measures one device and all of
@@ -45,12 +46,13 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         divide among the devices.
     """
     config = synthetic_step.fill_defaults(config)
-    strategies = ("pmap", "data") if config.strategy == "auto" else (config.strategy,)
+    strategies = DEFAULT if config.strategy == "auto" else (config.strategy,)
     for name in strategies:
         if parallel.device_count(name, 2) == 1:
             raise InputError(
-                f"--strategy={name} uses one device and does not scale: choose pmap or data, or "
-                "leave the option out to measure both"
+                f"--strategy={name} uses one device and does not scale: choose "
+                f"{', '.join(DEFAULT[:-1])} or {DEFAULT[-1]}, or leave the option out to measure "
+                "all of them"
             )
     counts = device_counts(len(backend.devices))
     counts = counts if config.preset == "full" else sorted({counts[0], counts[-1]})
@@ -60,7 +62,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         for scaling in (("weak", "strong") if count > 1 else ("base",))
     ]
     return [
-        _case(config.replace(strategy=name), backend, *point)
+        _case(for_strategy(config, name), backend, *point)
         for name in strategies
         for point in points
     ]
@@ -77,7 +79,10 @@ def device_counts(available: int) -> list[int]:
 
 def _case(config: RunConfig, backend: Backend, scaling: str, count: int) -> Case:
     config = config.replace(batch_size=config.batch_size * (count if scaling == "weak" else 1))
-    parallel.strategy(config.strategy, backend.devices[:count]).check_batch_size(config.batch_size)
+    mesh = config.mesh if count == len(backend.devices) else None  # fewer: the default mesh
+    config = config.replace(mesh=mesh)
+    strategy = parallel.strategy(config.strategy, backend.devices[:count], mesh=mesh)
+    strategy.check_batch_size(config.batch_size)
     point = "1 device" if count == 1 else f"{count} devices, {scaling}"
     parts = (config.model, config.strategy, config.precision, scaling, f"x{count}")
     return Case(
@@ -89,6 +94,9 @@ def _case(config: RunConfig, backend: Backend, scaling: str, count: int) -> Case
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Measures one strategy on the first devices.
+
+    The share of communication is measured where each device computes the whole network for its
+    share of the batch, which one device can do alone.
 
     The batch of a weak case may be more than one device holds, so its results are compared with
     those of one device only where the devices share their memory.
@@ -102,7 +110,8 @@ def measure(case: Case, context: Context) -> CaseResult:
         remarks.append(ONE_DEVICE)
     share: dict[str, float] = {}
     samples: dict[str, list[float]] = {}
-    if count > 1 and not backend.simulated:
+    is_divided = parallel.batch_multiple(case.config.strategy, count, case.config.mesh) == count
+    if count > 1 and is_divided and not backend.simulated:
         share, samples, remark = _communication(case.config, backend)
         remarks.append(remark)
     return dataclasses.replace(

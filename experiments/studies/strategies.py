@@ -1,8 +1,10 @@
 """One network and one batch under every strategy: equal results, and at what cost?"""
 
+import dataclasses
+
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.measure.collectives import bytes_all_reduced
+from experiments.measure.collectives import bytes_all_reduced, collectives
 from experiments.workloads import equivalence, synthetic_step
 from jaxcnn import parallel
 from jaxcnn.backend import Backend
@@ -13,6 +15,7 @@ COLUMNS = (
     "memory_planned",
     "compile_time",
     "bytes_summed",
+    "bytes_exchanged",
     "largest_loss_difference",
     "largest_parameter_difference",
 )
@@ -28,11 +31,21 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     config = synthetic_step.fill_defaults(config)
     names = tuple(parallel.STRATEGIES) if config.strategy == "auto" else (config.strategy,)
-    return [_case(config.replace(strategy=name), backend) for name in names]
+    return [_case(for_strategy(config, name), backend) for name in names]
+
+
+def for_strategy(config: RunConfig, name: str) -> RunConfig:
+    """The configuration of one strategy: of several, the mesh is for those with two axes."""
+    has_two_axes = len(parallel.mesh_axes(name)) > 1
+    is_one_of_several = config.strategy == parallel.AUTO
+    return config.replace(
+        strategy=name, mesh=config.mesh if has_two_axes or not is_one_of_several else None
+    )
 
 
 def _case(config: RunConfig, backend: Backend) -> Case:
-    parallel.strategy(config.strategy, backend.devices).check_batch_size(config.batch_size)
+    strategy = parallel.strategy(config.strategy, backend.devices, mesh=config.mesh)
+    strategy.check_batch_size(config.batch_size)
     parts = (config.model, config.strategy, config.precision, f"b{config.batch_size}")
     return Case(config, synthetic_step.settings(config, config.strategy), parts)
 
@@ -62,9 +75,11 @@ def measure_step(config: RunConfig, backend: Backend, *, compare: bool) -> CaseR
         hold the whole batch.
     """
     step = synthetic_step.build(config, backend)
-    metrics: dict[str, float] = {
-        "bytes_summed": bytes_all_reduced(step.program.executable.as_text())
-    }
+    program = step.program.executable.as_text()
+    operations = collectives(program)
+    metrics: dict[str, float] = {"bytes_summed": bytes_all_reduced(program)}
+    if operations:
+        metrics["bytes_exchanged"] = sum(entry.bytes for entry in operations)
     samples: dict[str, list[float]] = {}
     remarks = []
     if compare:
@@ -85,6 +100,8 @@ def measure_step(config: RunConfig, backend: Backend, *, compare: bool) -> CaseR
             remarks.append(f"step times: {timing.remark}")
     provenance = {
         "strategy_devices": len(step.strategy.devices),
+        "mesh": step.strategy.mesh_sizes,
+        "collectives": [dataclasses.asdict(entry) for entry in operations],
         "compiler_options": step.strategy.options,
         "remarks": remarks,
     }

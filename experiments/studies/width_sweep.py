@@ -72,7 +72,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     shape = models.spec("mlp").input_shape
     data = synthetic_step.noise_batch(case.settings["images"], shape, NUM_CLASSES, config.seed)
     model, state, step = _create(config, shape)
-    strategy = parallel.strategy(config.strategy, context.backend.devices)
+    strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
     feed = ResidentFeed(len(data["label"]), config.batch_size, config.seed)
     copy = time_call(lambda: strategy.place_data(data), budget=budget)
     steps = strategy.place_data(np.int32(feed.capacity))

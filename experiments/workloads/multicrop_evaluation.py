@@ -7,7 +7,7 @@ from jax import Array
 
 from jaxcnn.training import EvalStep, TrainState
 from jaxcnn.training.objective import Batch, Metrics
-from jaxcnn.training.step import UNSHARDED, BatchSharding
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,18 @@ class MultiCropEvaluation:
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
     ) -> Metrics:
         """Computes masked sums over the global batch; see `EvalStep.__call__`."""
-        logits = self.outputs(state, batch["image"])
+        logits = self.outputs(state, batch["image"], sharding)
         return sharding.psum(self.evaluation.network.objective(logits, batch))
 
-    def outputs(self, state: TrainState, images: Array) -> Array:
+    def outputs(
+        self, state: TrainState, images: Array, sharding: BatchSharding = UNSHARDED
+    ) -> Array:
         """The mean logits for images ``[N, H, W, C]``, ``f32[N, classes]``."""
         padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
         shifted = padded[:, :-2, :-2], padded[:, 2:, 2:]
-        own = self._mirrored(state, images)
-        return (own + sum(self._mirrored(state, each) for each in shifted) / 2) / 2
+        own = self._mirrored(state, images, sharding)
+        return (own + sum(self._mirrored(state, each, sharding) for each in shifted) / 2) / 2
 
-    def _mirrored(self, state: TrainState, images: Array) -> Array:
-        outputs = self.evaluation.outputs
-        return (outputs(state, images) + outputs(state, images[:, :, ::-1])) / 2
+    def _mirrored(self, state: TrainState, images: Array, sharding: BatchSharding) -> Array:
+        outputs, mirrored = self.evaluation.outputs, images[:, :, ::-1]
+        return (outputs(state, images, sharding) + outputs(state, mirrored, sharding)) / 2

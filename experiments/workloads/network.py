@@ -59,14 +59,22 @@ def dataset_name(config: RunConfig) -> str:
 def build_network(
     config: RunConfig, num_classes: int, input_shape: tuple[int, int, int]
 ) -> nnx.Module:
-    """Builds the network with random weights; a user's own model is run once.
+    """Builds the network with random weights.
 
     Raises:
-      InputError: as `models.build`, or the outputs of a user's model are not finite.
+      InputError: as `models.build`.
     """
-    model = models.build(
+    return models.build(
         config.model, num_classes=num_classes, input_shape=input_shape, seed=config.seed
     )
+
+
+def check_outputs(config: RunConfig, num_classes: int, input_shape: tuple[int, int, int]) -> None:
+    """Runs a user's own model once.
+
+    Raises:
+      InputError: its outputs are not finite.
+    """
     if models.is_user_model(config.model):
+        model = build_network(config, num_classes, input_shape)
         models.require_finite(model, input_shape, models.label(config.model))
-    return model

@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.training import EvalStep, TrainState, class_logits
 from jaxcnn.training.objective import Batch
-from jaxcnn.training.step import UNSHARDED, BatchSharding
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 
 COLUMNS = {"label": jnp.int32, "predicted": jnp.int32, "probability": jnp.float32}
 
@@ -67,7 +67,7 @@ class PredictionStep:
           ``label``, ``predicted`` and ``probability``, each ``[N]`` over the global batch, padding
           included, and ``loss: f32[]``, the sum without the padding.
         """
-        outputs = self.evaluation.outputs(state, batch["image"])
+        outputs = self.evaluation.outputs(state, batch["image"], sharding)
         logits = class_logits(outputs)
         columns = {
             "label": batch["label"],

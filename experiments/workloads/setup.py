@@ -41,7 +41,9 @@ class TrainingSetup:
       dataset, splits: the data.
       preprocessing: from stored images to the network's input.
       strategy: over the devices of the backend.
-      model, state, step: as `training.create` returns them; the state is not placed.
+      model: the network, whose weights may be abstract.
+      state: the initial state, of which the devices hold their parts; `Strategy.place` copies it.
+      step: see `training.create`.
       fit_config: how long to train.
       schedule: the learning rate by the number of steps in a stage, before the stage's factor.
     """
@@ -88,16 +90,28 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         target_loss=config.target_loss,
         save_every=config.save_every,
     )
-    model = _build_model(config, dataset, preprocessing)
-    if hasattr(model, "whiten") and not config.init_from:
+    strategy = parallel.strategy(config.strategy, backend.devices, mesh=config.mesh)
+    network.check_outputs(config, len(dataset.classes), preprocessing.network_shape)
+
+    def build() -> tuple[TrainState, TrainStep]:
+        model = _build_model(config, dataset, preprocessing)
+        return _create(config, model, preprocessing, fit_config)
+
+    model = nnx.eval_shape(lambda: _build_model(config, dataset, preprocessing))
+    if config.init_from:  # weights from a file are assigned on one device
+        state, step = build()
+    elif hasattr(model, "whiten"):  # from images: so is a first layer that whitens
+        model = _build_model(config, dataset, preprocessing)
         model.whiten(_normalized_sample(splits.train, preprocessing))
-    state, step = _create(config, model, preprocessing, fit_config)
+        state, step = _create(config, model, preprocessing, fit_config)
+    else:
+        state, step = strategy.create(build)
     return TrainingSetup(
         config=config,
         dataset=dataset,
         splits=splits,
         preprocessing=preprocessing,
-        strategy=parallel.strategy(config.strategy, backend.devices),
+        strategy=strategy,
         model=model,
         state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
         step=step,

@@ -101,7 +101,8 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
         "seed",
     )
     options = {name: getattr(config, name) for name in names}
-    return {"point": point} | options | network.noise_settings(config)
+    mesh = {"mesh": config.mesh} if config.mesh else {}
+    return {"point": point} | options | mesh | network.noise_settings(config)
 
 
 def build(config: RunConfig, backend: Backend) -> StepProgram:
@@ -109,7 +110,7 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
 
     Args:
       config: defaults filled in; of its options `model`, `image_size`, `num_classes`, `batch_size`,
-        `precision`, `strategy`, `optimizer`, `learning_rate` and `seed` are used.
+        `precision`, `strategy`, `mesh`, `optimizer`, `learning_rate` and `seed` are used.
       backend: the devices.
     """
     channels = network.channels(config)
@@ -117,18 +118,20 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
     classes = tuple(map(str, range(num_classes)))
     preprocessing = Preprocessing(config.image_size, config.image_size, channels, classes)
     shape = preprocessing.network_shape
-    model = network.build_network(config, num_classes, shape)
     optimizer = training.optimizer(
         config.optimizer, config.learning_rate, "constant", steps=1, steps_per_epoch=1
     )
-    state, step = training.create(
-        model,
-        optimizer,
-        seed=config.seed,
-        precision=config.precision,
-        preprocess=preprocessing.make_preprocess(),
+    network.check_outputs(config, num_classes, shape)
+    strategy = parallel.strategy(config.strategy, backend.devices, mesh=config.mesh)
+    state, step = strategy.create(
+        lambda: training.create(
+            network.build_network(config, num_classes, shape),
+            optimizer,
+            seed=config.seed,
+            precision=config.precision,
+            preprocess=preprocessing.make_preprocess(),
+        )
     )
-    strategy = parallel.strategy(config.strategy, backend.devices)
     batch = noise_batch(config.batch_size, shape, num_classes, config.seed)
     placed_state, placed_batch = strategy.place(state), strategy.place_batch(batch)
     return StepProgram(
@@ -139,7 +142,7 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
         flops=model_flops(step, state, batch),
         bytes=compulsory_bytes(step, state, batch),
         batch_size=config.batch_size,
-        parameters=models.count_parameters(model),
+        parameters=sum(leaf.size for leaf in jax.tree.leaves(state.params)),
     )
 
 

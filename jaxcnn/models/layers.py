@@ -89,9 +89,10 @@ class ConvReLU(nnx.Module):
         if not isinstance(conv, Conv):  # replaced, as by `jaxcnn.quantize`
             return nnx.relu(conv(images))
         images, kernel, bias = conv.promote_dtype(
-            (images, conv.kernel[...], conv.bias[...]), dtype=conv.dtype
+            (conv.gather(images), conv.kernel[...], conv.bias[...]), dtype=conv.dtype
         )
-        return ops.conv_relu(images, kernel, bias, _pair(conv.strides), conv.padding)
+        images = ops.conv_relu(images, kernel, bias, _pair(conv.strides), conv.padding)
+        return conv.divide(images)
 
 
 class ConvNorm(nnx.Module):

@@ -1,42 +1,28 @@
-"""Data parallelism as one program: the compiler partitions it by the shardings of its arguments."""
+"""Data parallelism: the batch is divided. With `Fsdp` so is the train state."""
 
-import functools
-from collections.abc import Callable, Sequence
-
-import jax
-from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-from jaxcnn.parallel.strategy import Strategy
-from jaxcnn.training.step import BatchSharding
-
-AXIS = "data"
+from jaxcnn.parallel.mesh_strategy import MeshStrategy
+from jaxcnn.parallel.rules import DATA, FSDP_RULES
 
 
-class Data(Strategy):
-    """`jax.jit` over a mesh: state replicated, batch divided, gradients summed by the compiler."""
+class Data(MeshStrategy):
+    """State replicated, batch divided, gradients summed by the compiler."""
 
     about = "jax.jit over a mesh, the batch divided by NamedSharding"
+    axes = (DATA,)
 
-    def __init__(self, devices: Sequence[jax.Device]):
-        super().__init__(devices)
-        mesh = Mesh(self.devices, (AXIS,))
-        self.state_placement = self.data_placement = NamedSharding(mesh, PartitionSpec())
-        self.batch_placement = NamedSharding(mesh, PartitionSpec(AXIS))
-        self.batch_sharding = BatchSharding(shard=self._constrain)
 
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
-        return self._jit(step, donate_argnums=0)
+class Fsdp(MeshStrategy):
+    """Fully sharded data parallelism: batch, parameters and optimizer state divided.
 
-    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
-        return self._jit(evaluate)
+    In each step the parameters are gathered once, in the precision of the computation, for the
+    forward and the backward pass; each device sums and applies its own part of the gradients.
 
-    def _constrain(self, rows: jax.Array) -> jax.Array:
-        return lax.with_sharding_constraint(rows, self.batch_placement)
+    References:
+      Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter
+      Models*, §5; Xu et al. 2020, *Automatic Cross-Replica Sharding of Weight Update in
+      Data-Parallel Training*.
+    """
 
-    def _jit(self, function: Callable, **settings) -> jax.stages.Wrapped:
-        function = functools.partial(function, sharding=self.batch_sharding)
-        options = self.options or None
-        return jax.jit(
-            function, compiler_options=options, out_shardings=self.state_placement, **settings
-        )
+    about = "as data, parameters and optimizer state divided too"
+    axes = (DATA,)
+    default_rules = FSDP_RULES

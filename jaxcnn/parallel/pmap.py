@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jaxcnn.parallel.data import AXIS
-from jaxcnn.parallel.strategy import Shapes, Strategy, batch_share
+from jaxcnn.parallel.rules import DATA as AXIS
+from jaxcnn.parallel.strategy import Build, Shapes, Strategy, abstract, batch_share
+from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
-from jaxcnn.training.step import BatchSharding
+from jaxcnn.training.step import TrainStep
 
 
 class Pmap(Strategy):
@@ -30,6 +31,12 @@ class Pmap(Strategy):
         self.state_placement = self.batch_placement = NamedSharding(mesh, PartitionSpec(AXIS))
         self.data_placement = NamedSharding(mesh, PartitionSpec())
         self.batch_sharding = BatchSharding(AXIS, self._share)
+
+    def create(self, build: Build) -> tuple[TrainState, TrainStep]:
+        """As the base class, on the first device: `place` makes the replicas."""
+        _, step = abstract(build)
+        state = jax.jit(lambda: build()[0], out_shardings=SingleDeviceSharding(self.devices[0]))()
+        return state, step
 
     def place(self, state: TrainState) -> TrainState:
         count = len(self.devices)

@@ -11,10 +11,12 @@ import numpy as np
 from jaxcnn.errors import InputError
 from jaxcnn.parallel import placement
 from jaxcnn.parallel.options import compiler_options
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
-from jaxcnn.training.step import UNSHARDED, BatchSharding
+from jaxcnn.training.step import TrainStep
 
 Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
+Build = Callable[[], tuple[TrainState, TrainStep]]
 
 
 class Strategy(abc.ABC):
@@ -22,7 +24,8 @@ class Strategy(abc.ABC):
 
     The base class holds what is the same wherever state, batch and data have one `Sharding` each.
     A subclass sets the three placements in its ``__init__``, after ``super().__init__``, and
-    implements `compile` and `compile_evaluation`; it overrides whatever else differs.
+    implements `compile` and `compile_evaluation`; it overrides whatever else differs. One that
+    divides the state array by array overrides `state_shardings` in place of `state_placement`.
 
     Attributes:
       about: one line for listings.
@@ -30,6 +33,8 @@ class Strategy(abc.ABC):
       devices: the devices it uses.
       options: compiler options of the programs it compiles.
       batch_sharding: passed to every step it compiles.
+      mesh_sizes: the number of devices along each mesh axis; empty without a mesh.
+      mesh_text: the shape of the mesh as it was requested; None for the default one.
       state_placement, batch_placement, data_placement: shardings (or trees of them) for the train
         state, a batch, and arrays that every device needs whole.
     """
@@ -45,6 +50,8 @@ class Strategy(abc.ABC):
         self.devices = tuple(devices[: self.device_count(len(devices))])
         self.options = compiler_options(self.devices[0].platform)
         self.batch_sharding: BatchSharding = UNSHARDED
+        self.mesh_sizes: dict[str, int] = {}
+        self.mesh_text: str | None = None
 
     @classmethod
     def device_count(cls, available: int) -> int:
@@ -52,16 +59,20 @@ class Strategy(abc.ABC):
         return available
 
     @classmethod
-    def batch_multiple(cls, available: int) -> int:
-        """What every batch size must be a multiple of: each device works on an equal share.
+    def batch_multiple(cls, available: int, mesh: str | None = None) -> int:
+        """What every batch size must be a multiple of: the number of equal shares.
 
-        A strategy that does not divide the batch overrides this with 1.
+        A strategy that does not divide the batch among all devices overrides this.
+
+        Args:
+          available: the number of devices.
+          mesh: the shape of the mesh; None for the default one.
         """
         return cls.device_count(available)
 
     def check_batch_size(self, batch_size: int) -> None:
         """Raises `InputError` unless the batch size is a positive multiple of `batch_multiple`."""
-        multiple = self.batch_multiple(len(self.devices))
+        multiple = self.batch_multiple(len(self.devices), self.mesh_text)
         if batch_size < 1 or batch_size % multiple:
             nearest = max(1, round(batch_size / multiple)) * multiple
             raise InputError(
@@ -69,10 +80,42 @@ class Strategy(abc.ABC):
                 f"be a positive multiple of {multiple}, such as {nearest}"
             )
 
+    def state_shardings(self, state: Shapes) -> Any:
+        """The sharding of each array of a train state.
+
+        Raises:
+          InputError: the rules of the strategy cannot divide the state.
+        """
+        return jax.tree.map(lambda leaf: self.state_placement, state)
+
+    def create(self, build: Build) -> tuple[TrainState, TrainStep]:
+        """A new train state whose arrays lie where `place` puts them, and its step.
+
+        Each device computes its own part of the initial values, so that none has to hold the whole
+        state.
+
+        Args:
+          build: ``build() -> (state, step)``, which calls `training.create`; it is traced.
+
+        >>> from jaxcnn import models, training
+        >>> import optax
+        >>> def build():
+        ...     return training.create(models.build("logistic"), optax.sgd(0.1))
+        >>> state, step = strategy("fsdp").create(build)  # doctest: +SKIP
+        """
+        shapes, step = abstract(build)
+        shardings = self.state_shardings(shapes)
+        return jax.jit(lambda: build()[0], out_shardings=shardings)(), step
+
     def place(self, state: TrainState) -> TrainState:
-        """Copies the state to the devices. The step donates the copy; the original stays valid."""
-        copy = jax.tree.map(jnp.copy, state)  # device_put alone shares the first device's buffer
-        return placement.place(copy, self.state_placement)
+        """Copies the state to the devices. The step donates the copy; the original stays valid.
+
+        Args:
+          state: on a device, in host memory, or as `create` returns it.
+        """
+        # device_put alone may share the first device's buffer
+        copy = jax.tree.map(lambda x: jnp.copy(x) if isinstance(x, jax.Array) else x, state)
+        return placement.place(copy, self.state_shardings(state))
 
     def place_batch(self, batch: PyTree) -> PyTree:
         """Puts a global batch ``[N, …]`` on the devices, a share on each."""
@@ -103,7 +146,11 @@ class Strategy(abc.ABC):
 
     def abstract_state(self, state: Shapes) -> Shapes:
         """Shapes and shardings of what `place` returns; the devices need not be attached."""
-        return with_sharding(state, self.state_placement)
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            state,
+            self.state_shardings(state),
+        )
 
     def abstract_batch(self, batch: Shapes) -> Shapes:
         """Shapes and shardings of what `place_batch` returns; the devices need not be attached."""
@@ -151,6 +198,23 @@ class Strategy(abc.ABC):
         """Those of its devices that belong to this process."""
         here = jax.process_index()
         return tuple(device for device in self.devices if device.process_index == here)
+
+
+def abstract(build: Build) -> tuple[Shapes, TrainStep]:
+    """The shapes of a train state, and its step; nothing is computed.
+
+    Args:
+      build: ``build() -> (state, step)``, which calls `training.create`.
+    """
+    steps: list[TrainStep] = []
+
+    def build_state() -> TrainState:
+        state, step = build()
+        steps.append(step)  # a step is no pytree, so that it cannot be returned
+        return state
+
+    shapes = jax.eval_shape(build_state)
+    return shapes, steps[0]
 
 
 def batch_share(batch: Shapes, device_count: int) -> Shapes:

@@ -8,8 +8,9 @@ from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import class_logits, means
 from jaxcnn.training.optimizer import DECOUPLED, OPTIMIZERS, optimizer
 from jaxcnn.training.precision import PRECISIONS
+from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep
+from jaxcnn.training.step import EvalStep, TrainStep
 
 __all__ = [
     "DECOUPLED",

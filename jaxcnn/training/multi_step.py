@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.training.objective import Batch, Metrics
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import UNSHARDED, BatchSharding, TrainStep
+from jaxcnn.training.step import TrainStep
 
 
 class TrainFeed(Protocol):

@@ -10,6 +10,7 @@ from jax import Array
 
 from jaxcnn.training.objective import Batch, Metrics, classification
 from jaxcnn.training.precision import Precision, cast
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree
 
 Preprocess = Callable[[Array, Array | None], Array]
@@ -48,9 +49,9 @@ class Network:
         frozen: PyTree,
         model_state: PyTree,
         images: Array,
+        sharding: BatchSharding = UNSHARDED,
         *,
         train: bool,
-        axis_name: str | None,
         batch_rows: Array | None = None,
     ) -> tuple[Any, PyTree]:
         """Runs the network.
@@ -58,8 +59,9 @@ class Network:
         Args:
           params, frozen, model_state: fields of `TrainState`.
           images: preprocessed, ``f32[N, H, W, C]``.
+          sharding: supplied by the strategy. In training, batch norm takes its statistics over
+            all shares of the batch.
           train: training mode (batch statistics, dropout) or evaluation mode.
-          axis_name: the mapped axis over which batch norm takes its statistics.
           batch_rows: ``i32[N]``, the positions of the images in the global batch, by which layers
             draw random numbers; None for 0, 1, 2, …
 
@@ -67,15 +69,17 @@ class Network:
           The outputs in float32, and the next `model_state`.
         """
         dtype = self.precision.compute
-        model = nnx.merge(
-            self.graphdef, cast(params, dtype), cast(frozen, dtype), model_state, copy=True
-        )
+        params, frozen = (sharding.gather(cast(tree, dtype)) for tree in (params, frozen))
+        model = nnx.merge(self.graphdef, params, frozen, model_state, copy=True)
         model.eval()
         if train:
             for part in [getattr(model, name) for name in self.trainable] or [model]:
                 part.train()
+        axis_name = sharding.axis_name if train else None
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
         model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
+        if layout := sharding.channel_layout:
+            model.set_attributes(channel_layout=layout, raise_if_not_found=False)
         outputs = cast(model(images.astype(dtype)), jnp.float32)
         model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))

@@ -14,31 +14,11 @@ from jaxcnn.training.microbatches import accumulate
 from jaxcnn.training.network import Mix, Network, Objective
 from jaxcnn.training.objective import Batch, Metrics, mask_of
 from jaxcnn.training.precision import all_finite, next_scale
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 
 _MIX = 2**32 - 1  # folded into the key of a step in place of a row, for what the whole batch shares
 _PAIR = 2  # rows that are mixed with each other
-
-
-@dataclass(frozen=True)
-class BatchSharding:
-    """How a strategy divides the global batch among devices: all that a step needs to know of it.
-
-    Attributes:
-      axis_name: the mapped axis to sum over where each device runs the step on its own share of
-        the batch (`jax.pmap`); None where the program sees the whole batch.
-      shard: maps row indices of the global batch, ``i32[N]``, to those that this program works on.
-    """
-
-    axis_name: str | None = None
-    shard: Callable[[Array], Array] = lambda rows: rows
-
-    def psum(self, tree: PyTree) -> PyTree:
-        """Sums each leaf over all shares of the batch."""
-        return lax.psum(tree, self.axis_name) if self.axis_name else tree
-
-
-UNSHARDED = BatchSharding()
 
 
 @dataclass(frozen=True)
@@ -62,14 +42,17 @@ class EvalStep:
         Returns:
           ``loss``, ``correct`` and ``count``, each ``f32[]``.
         """
-        return sharding.psum(self.network.objective(self.outputs(state, batch["image"]), batch))
+        outputs = self.outputs(state, batch["image"], sharding)
+        return sharding.psum(self.network.objective(outputs, batch))
 
-    def outputs(self, state: TrainState, images: Array) -> Array:
+    def outputs(
+        self, state: TrainState, images: Array, sharding: BatchSharding = UNSHARDED
+    ) -> Array:
         """The network's outputs for images ``[N, H, W, C]``: logits ``f32[N, classes]``."""
         params = state.ema_params or state.params
         images = self.network.preprocess(images, None)
         outputs, _ = self.network.apply(
-            params, state.frozen, state.model_state, images, train=False, axis_name=None
+            params, state.frozen, state.model_state, images, sharding, train=False
         )
         return outputs
 
@@ -122,7 +105,7 @@ class TrainStep:
         rows = _batch_rows(len(batch["image"]), sharding.axis_name)
         examples = sharding.psum(jnp.sum(mask_of(batch)))
         grads, metrics, model_state = accumulate(
-            functools.partial(self._gradients, state, examples, sharding.axis_name),
+            functools.partial(self._gradients, state, examples, sharding),
             state.model_state,
             batch,
             rows,
@@ -136,7 +119,7 @@ class TrainStep:
         self,
         state: TrainState,
         examples: Array,
-        axis_name: str | None,
+        sharding: BatchSharding,
         model_state: PyTree,
         batch: Batch,
         rows: Array,
@@ -146,7 +129,7 @@ class TrainStep:
         Args:
           state: the state before the step.
           examples: ``f32[]``, the number of examples in the global batch.
-          axis_name: the mapped axis that the batch is divided over.
+          sharding: supplied by the strategy.
           model_state: in place of that of `state`.
           batch: the rows.
           rows: ``i32[N]``, their positions in the global batch.
@@ -167,8 +150,8 @@ class TrainStep:
                 state.frozen,
                 model_state,
                 images,
+                sharding,
                 train=True,
-                axis_name=axis_name,
                 batch_rows=rows,
             )
             metrics = objective(outputs, batch)

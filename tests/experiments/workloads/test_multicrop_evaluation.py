@@ -14,7 +14,7 @@ WEIGHTS = np.random.default_rng(0).normal(size=(3, 3))
 
 def test_the_image_and_its_mirror_image_weigh_one_half():
     network = types.SimpleNamespace(
-        outputs=lambda state, images: (images[..., 0] * WEIGHTS).sum((1, 2))[:, None]
+        outputs=lambda state, images, sharding: (images[..., 0] * WEIGHTS).sum((1, 2))[:, None]
     )
     logits = MultiCropEvaluation(network).outputs(None, IMAGE[None, :, :, None])
     mirrored = {

@@ -13,7 +13,7 @@ from experiments.workloads.setup import Splits
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import ArraySplit, FittedSplit
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
-from jaxcnn.training.step import UNSHARDED
+from jaxcnn.training.sharding import UNSHARDED
 from tests.support.pipeline import KINDS, STRATEGIES, build, random_images, small_setup
 
 

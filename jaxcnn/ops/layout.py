@@ -1,0 +1,81 @@
+"""Where activations and parameters lie in a program whose channels several devices divide.
+
+The layers of `jaxcnn` state it, so that the compiler does not have to guess: it would otherwise
+gather activations where only a kernel is divided, or divide what the next layer needs whole.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import jax
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def reshard(array: Array, sharding: NamedSharding, cotangent_sharding: NamedSharding) -> Array:
+    """The same array with another sharding, whose gradient has a sharding of its own.
+
+    `jax.lax.with_sharding_constraint` gives both the same sharding. An array that is gathered has
+    a gradient that is a sum over devices, of which each needs its own part: a reduce-scatter, and
+    not an all-reduce.
+    """
+    return lax.with_sharding_constraint(array, sharding)
+
+
+def _reshard_forward(array, sharding, cotangent_sharding):
+    return reshard(array, sharding, cotangent_sharding), None
+
+
+def _reshard_backward(sharding, cotangent_sharding, _, cotangent):
+    # Whole first. The compiler turns the two into a reduce-scatter. Of the second alone it makes a
+    # loop over the devices' parts, each of which has few channels.
+    whole = lax.with_sharding_constraint(cotangent, sharding)
+    return (lax.with_sharding_constraint(whole, cotangent_sharding),)
+
+
+reshard.defvjp(_reshard_forward, _reshard_backward)
+
+
+@dataclass(frozen=True)
+class ChannelLayout:
+    """Activations ``[N, …, C]`` with channels divided between layers and whole within them.
+
+    Each convolution and each dense layer computes its own output channels from all input
+    channels: its input is gathered, its output stays divided, and the gradient of its input is
+    summed into parts (reduce-scatter). Normalization, activations and pooling in between work on
+    the channels of a device.
+
+    Attributes:
+      mesh: the devices.
+      batch: the mesh axis that divides the examples; None if each device has all of them.
+      channels: the mesh axis that divides the channels.
+    """
+
+    mesh: Mesh
+    batch: str | None
+    channels: str
+
+    def gather(self, array: Array, groups: int = 1) -> Array:
+        """The input of a layer: all channels on each device.
+
+        Args:
+          array: ``[N, …, C]``. Flattened images ``[N, C]`` have a whole gradient, because their
+            parts would not be those of the images.
+          groups: of channels that the layer computes separately; they stay where they are if
+            each device has whole groups.
+        """
+        if groups > 1 and groups % self.mesh.shape[self.channels] == 0:
+            return self.divide(array)
+        whole = self._sharding(array, divided=False)
+        return reshard(array, whole, self._sharding(array, divided=array.ndim > 2))
+
+    def divide(self, array: Array) -> Array:
+        """The output of a layer: its channels divided, if the devices can share them equally."""
+        return lax.with_sharding_constraint(array, self._sharding(array, divided=True))
+
+    def _sharding(self, array: Array, *, divided: bool) -> NamedSharding:
+        fits = array.shape[-1] % self.mesh.shape[self.channels] == 0
+        last = self.channels if divided and fits else None
+        between = (None,) * (array.ndim - 2)
+        return NamedSharding(self.mesh, PartitionSpec(self.batch, *between, last))
