@@ -1,14 +1,15 @@
 """The measured peak of a device: the FLOP/s of its arithmetic and the bandwidth of its memory.
 
 It is the best of all samples that were taken so far in this process, for each dtype: other programs
-and low clock rates only make samples slower. `measure_peak` takes some more at each call, so that a
-study that calls it before and after a case has samples from around it.
+and low clock rates only make samples slower. `measure_peak` takes some more at each call, so that
+samples from before and after a case count.
 """
 
 import dataclasses
 import functools
 import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +20,16 @@ import numpy as np
 from jax import Array
 
 from experiments.measure.flops import model_flops
-from experiments.measure.memory import memory_stats
-from experiments.measure.timing import Compiled, compile_program, time_call
+from experiments.measure.memory import is_out_of_memory, memory_stats
+from experiments.measure.timing import compile_program, time_call
+from experiments.measure.warm_up import take_sample
 from experiments.microbenchmarks import convolution, matmul, memory_bandwidth
+from experiments.microbenchmarks.in_place import call_in_place, compile_in_place
 from experiments.microbenchmarks.kernel import DRAWN, DTYPES, normal_operands, size_class
 from jaxcnn.errors import require_known
 
-AGAIN = 0.05  # seconds of sampling of each program when a peak is measured again
+AGAIN = 5  # samples of each program when a peak is measured again
+BUDGET = 0.4  # seconds of sampling when it is measured first
 LONG_CALL = 0.02  # seconds; the overhead of a call that takes this long is negligible
 # Sides of the square matrices, and images in the batch of the convolution, tried in this order.
 SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "accelerator": (1024, 2048, 4096, 8192, 16384)}
@@ -82,13 +86,17 @@ class Probe:
         return 1 - min(self.samples) / statistics.median(self.samples)
 
     def sample_again(self) -> None:
-        """Takes some more samples."""
-        timing = time_call(self.make_call(), budget=AGAIN, extension=1)
-        self.samples.extend(timing.samples)
+        """Takes some more samples, without a warm-up: only the best counts."""
+        try:
+            call = self.make_call()
+            self.samples.extend(take_sample(call, 1, time.perf_counter) for _ in range(AGAIN))
+        except Exception as error:
+            if not is_out_of_memory(error):  # a case may leave no room; the samples so far count
+                raise
 
 
 def measure_peak(
-    device: jax.Device, dtype: str, precision: str = "default", *, budget: float = 0.4
+    device: jax.Device, dtype: str, precision: str = "default", *, budget: float = BUDGET
 ) -> Peak:
     """Measures the peak of a device; the best so far, if it was measured before in this process.
 
@@ -98,14 +106,12 @@ def measure_peak(
       precision: of float32 products, as for `jax.default_matmul_precision`: the default is bfloat16
         on TPUs, and TF32 on GPUs that have it.
       budget: seconds of sampling at the first call, half of them for each size of the matrix
-        product; compilation takes additional time. Later calls take `AGAIN` for each program.
+        product; compilation takes additional time. Later calls take `AGAIN` samples of each.
 
     Raises:
       InputError: an unknown dtype.
     """
-    require_known("dtype", dtype, DTYPES)
-    product, convolution = _arithmetic(device, dtype, precision, budget)
-    triad = _triad(device, budget / 4)
+    product, convolution, triad = _probes(device, dtype, precision, budget)
     for probe in (product, convolution, triad):
         if probe:
             probe.sample_again()
@@ -118,41 +124,22 @@ def measure_peak(
     )
 
 
+def prepare_peak(device: jax.Device, dtype: str, precision: str = "default") -> None:
+    """Measures the peak of a device unless that was done, so that `measure_peak` has samples."""
+    _probes(device, dtype, precision, BUDGET)
+
+
+def _probes(
+    device: jax.Device, dtype: str, precision: str, budget: float
+) -> tuple[Probe, Probe | None, Probe]:
+    """The matrix product, the convolution and the triad."""
+    require_known("dtype", dtype, DTYPES)
+    return *_arithmetic(device, dtype, precision, budget), _triad(device, budget / 4)
+
+
 def triad_bytes(platform: str) -> int:
     """Bytes of the arrays with which the bandwidth is measured."""
     return 3 * 4 * memory_bandwidth.SIZES[size_class(platform)]
-
-
-def compile_in_place(
-    function: Callable[..., Array], destination: Array, *operands: Array
-) -> Compiled:
-    """As `timing.compile_program`, but every call overwrites the result of the previous call.
-
-    The first call overwrites a copy of the destination.
-
-    Args:
-      function: of the destination, of which it uses only the shape, and the operands.
-      destination: has the shape and dtype of the result.
-      *operands: remain unchanged.
-    """
-    donating = jax.jit(function, donate_argnums=0, keep_unused=True)
-    program = compile_program(donating, destination, *operands)
-    return dataclasses.replace(
-        program, call=_call_in_place(program.executable, destination, *operands)
-    )
-
-
-def _call_in_place(
-    executable: jax.stages.Compiled, destination: Array, *operands: Array
-) -> Callable[[], Array]:
-    result = jnp.copy(destination)
-
-    def call() -> Array:
-        nonlocal result
-        result = executable(result, *operands)
-        return result
-
-    return call
 
 
 @functools.cache
@@ -193,7 +180,7 @@ def _triad(device: jax.Device, budget: float) -> Probe:
     executable = program.executable  # alone: the program holds its operands
 
     def make_call() -> Callable[[], Array]:
-        return _call_in_place(executable, *make_operands())
+        return call_in_place(executable, *make_operands())
 
     timing = time_call(program.call, budget=budget, extension=1)
     return Probe(make_call, triad_bytes(device.platform), size, list(timing.samples))

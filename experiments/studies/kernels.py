@@ -15,8 +15,9 @@ from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.noise import Comparison, compare
 from experiments.measure.timing import Timing, compile_program, time_call, time_interleaved
 from experiments.microbenchmarks import Kernel, copies
+from experiments.microbenchmarks.in_place import compile_in_place
 from experiments.microbenchmarks.kernel import PRECISIONS
-from experiments.microbenchmarks.peak import compile_in_place, measure_peak
+from experiments.microbenchmarks.peak import prepare_peak
 from jaxcnn import training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import require_known
@@ -81,7 +82,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     """Times one kernel on the first device."""
     kernel, device = _kernel(case, context.backend), context.backend.devices[0]
     if has_figures_of_merit(case, context.backend):
-        measure_peak(device, kernel.dtype, kernel.precision)  # before, as it is after
+        prepare_peak(device, kernel.dtype, kernel.precision)  # before, as it is measured after
     return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
 
 

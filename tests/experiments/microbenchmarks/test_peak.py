@@ -11,6 +11,7 @@ import pytest
 from experiments.measure.noise import Noise
 from experiments.measure.timing import Compiled, Timing
 from experiments.microbenchmarks import peak
+from experiments.microbenchmarks.in_place import compile_in_place
 from jaxcnn.errors import InputError
 
 # FLOP/s of a fictitious machine, by the side of the matrices.
@@ -79,7 +80,7 @@ def test_a_device_that_does_not_report_its_memory_is_assumed_to_have_enough():
 def test_compile_in_place_reuses_the_memory_of_the_result():
     """Each result is at the same address, and the operands do not change."""
     zeros, ones = jnp.zeros(1 << 16), jnp.ones(1 << 16)
-    program = peak.compile_in_place(lambda a, b: b + 1, zeros, ones)
+    program = compile_in_place(lambda a, b: b + 1, zeros, ones)
     addresses = {program.call().unsafe_buffer_pointer() for _ in range(3)}
     assert len(addresses) == 1 and zeros.unsafe_buffer_pointer() not in addresses
     assert np.all(program.call() == 2) and np.all(zeros == 0) and np.all(ones == 1)
@@ -116,13 +117,13 @@ def test_the_peak_is_the_best_sample_of_all_calls(small_peak, monkeypatch):
     """Another program makes the first and the last samples four times as long."""
     monkeypatch.setattr(peak, "SIDES", {"cpu": (128,), "accelerator": (128,)})
     slow, fast = 4e-3, 1e-3
-    # Product, convolution and triad: once when they are compiled, and once at each of three calls.
-    durations = iter([slow] * 6 + [fast] * 3 + [slow] * 3)
-
-    def time_call(call, budget, extension):
-        return Timing(1.0, (), (next(durations),) * 7, 1, Noise(0.0, 0.0, None, None, "steady"))
-
-    monkeypatch.setattr(peak, "time_call", time_call)
+    # Product, convolution and triad: when they are compiled, and five times at each of three calls.
+    quiet = Noise(0.0, 0.0, None, None, "steady")
+    monkeypatch.setattr(
+        peak, "time_call", lambda call, budget, extension: Timing(1.0, (), (slow,) * 7, 1, quiet)
+    )
+    durations = iter([slow] * 15 + [fast] * 15 + [slow] * 15)
+    monkeypatch.setattr(peak, "take_sample", lambda call, calls, clock: next(durations))
     device = jax.devices()[0]
     first, second, third = (peak.measure_peak(device, "float32") for _ in range(3))
     flops = 2 * 128**3
