@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import platform
+import re
 import sys
 import time
 import traceback
@@ -24,6 +25,8 @@ from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
 OWN = ("process_id", "data_dir")  # options that each process may have its own value of
+# In the message of an operation of all devices, by Gloo, NCCL and the TPU runtime.
+_LOST_CONNECTION = r"(?i)connection|peer|unavailable|heartbeat|deadline|remote process"
 _SEEN_SECONDS = 30.0  # within which a file of process 0 must be seen by all
 
 
@@ -127,8 +130,8 @@ def _leave(cancel: Callable[[], None]) -> None:
 
 
 def _reason(process: distributed.Process, error: BaseException) -> str:
-    if isinstance(error, jax.errors.JaxRuntimeError) and distributed.is_distributed():
-        first = (str(error) or type(error).__name__).splitlines()[0]
+    first = (str(error) or type(error).__name__).splitlines()[0]
+    if isinstance(error, jax.errors.JaxRuntimeError) and re.search(_LOST_CONNECTION, str(error)):
         return (
             f"error: {process.name}: an operation of all devices failed, most likely because "
             f"another process has ended: {first[-300:]}"

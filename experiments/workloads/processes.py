@@ -26,7 +26,7 @@ FAILED = 1  # exit code
 
 @contextlib.contextmanager
 def watched(run_steps: RunSteps, seconds: float | None) -> Iterator[RunSteps]:
-    """Ends this process if too long after the last train steps no others begin, and says who is late.
+    """Ends this process if long after the last train steps no others begin, and says who is late.
 
     Args:
       run_steps: of a pipeline.

@@ -53,7 +53,7 @@ class Process:
 
 
 def this_process(coordinator: str | None, count: int | None, index: int | None) -> Process:
-    """This process, by the three options or, if none of them is given, by the cluster.
+    """Says which process this is, by the three options or, without them, by the cluster.
 
     SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are recognised, as `jax.distributed` does.
 

@@ -41,9 +41,8 @@ def place_rows(tree: Any, shardings: Any, count: int) -> Any:
         # Positions in the local array; those of other processes' rows do not matter.
         position = np.zeros(count, np.int64)
         position[rows] = np.arange(len(rows))
-        return jax.make_array_from_callback(
-            (count, *local.shape[1:]), sharding, lambda index: local[position[index[0]], *index[1:]]
-        )
+        shape = (count, *local.shape[1:])
+        return _assemble(shape, sharding, lambda index: local[position[index[0]]])
 
     return _map(place_array, shardings, tree)
 
@@ -78,11 +77,16 @@ def _place(sharding: Sharding, array: Any) -> Array:
     if not getattr(array, "is_fully_addressable", True):
         return jax.device_put(array, sharding)
     array = array if isinstance(array, jax.Array) else np.asarray(array)
+    return _assemble(array.shape, sharding, lambda index: array[index])
+
+
+def _assemble(shape: tuple[int, ...], sharding: Sharding, part: Callable[[Any], Any]) -> Array:
+    """A global array from the parts that this process has; each is copied explicitly."""
     parts = [
-        jax.device_put(array[index], device)
-        for device, index in sharding.addressable_devices_indices_map(array.shape).items()
+        jax.device_put(part(index), device)
+        for device, index in sharding.addressable_devices_indices_map(shape).items()
     ]
-    return jax.make_array_from_single_device_arrays(array.shape, sharding, parts)
+    return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
 
 def _replicated(array: Any) -> Any:
