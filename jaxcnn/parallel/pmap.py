@@ -10,9 +10,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from jaxcnn.parallel.rules import DATA as AXIS
 from jaxcnn.parallel.strategy import Build, Shapes, Strategy, abstract, batch_share
+from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import TrainStep
-from jaxcnn.training.sharding import BatchSharding
 
 
 class Pmap(Strategy):

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from jaxcnn.errors import InputError
 from jaxcnn.parallel.options import compiler_options
+from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import TrainStep
-from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 
 Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 Build = Callable[[], tuple[TrainState, TrainStep]]
