@@ -68,7 +68,11 @@ class ChannelLayout:
         if groups > 1 and groups % self.mesh.shape[self.channels] == 0:
             return self.divide(array)
         whole = self._sharding(array, divided=False)
-        return reshard(array, whole, self._sharding(array, divided=array.ndim > 2))
+        if array.ndim == 2:
+            return reshard(array, whole, whole)
+        # Divided until here: the compiler would gather before a conversion to half precision, which
+        # is twice the bytes, or before a pool, which is four times.
+        return reshard(self.divide(array), whole, self._sharding(array, divided=True))
 
     def divide(self, array: Array) -> Array:
         """The output of a layer: its channels divided, if the devices can share them equally."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array
@@ -78,8 +79,11 @@ class Network:
         axis_name = sharding.axis_name if train else None
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
         model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
-        if layout := sharding.channel_layout:
+        layout = sharding.channel_layout
+        if layout:
             model.set_attributes(channel_layout=layout, raise_if_not_found=False)
         outputs = cast(model(images.astype(dtype)), jnp.float32)
+        if layout:  # the objective compares all channels of an example
+            outputs = jax.tree.map(layout.gather, outputs)
         model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))

@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxcnn import fast_layers, ops
+from jaxcnn import fast_layers, models, ops, parallel, training
 from jaxcnn.ops import native
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
 from jaxcnn.ops.partitioning import Dimensions
@@ -127,3 +128,16 @@ def test_the_rule_of_a_product():
         "reduction_factors": ("c",),
         "need_replication_factors": ("undivided0", "undivided1", "undivided2"),
     }
+
+
+@requires_kernels
+@pytest.mark.parametrize("name", ["data", "fsdp", "tensor", "data_tensor"])
+def test_train_steps_of_every_strategy_over_a_mesh_call_the_kernels(name):
+    strategy = parallel.strategy(name, jax.devices()[:4])
+    state, step = strategy.create(
+        lambda: training.create(models.build("lenet_like"), optax.sgd(0.1))
+    )
+    batch = {"image": np.zeros((8, 32, 32, 1), np.uint8), "label": np.zeros(8, np.int32)}
+    program = strategy.compile(step).lower(state, strategy.place_batch(batch)).compile().as_text()
+    # Two convolutions, and the gradients of both kernels and of the second one's input.
+    assert program.count(f'custom_call_target="{native.CALL_PREFIX}') >= 5

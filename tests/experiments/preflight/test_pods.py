@@ -1,0 +1,105 @@
+"""ResNet-50 compiled for pods of TPUs: which collectives a step has, and their bytes by hand.
+
+At the lowest optimization level a sum into parts is an all-reduce of which each device takes its
+part; the compiler makes it a reduce-scatter at its own level.
+"""
+
+import pytest
+
+from experiments.preflight import libraries
+from experiments.preflight.compiler import Compiler
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import LOWEST, CompileRequest
+from experiments.preflight.targets import target
+
+pytestmark = pytest.mark.slow
+
+# 64 outputs of 7×7×3, then stages of (blocks, width, side); an output has four times the width.
+STAGES = ((3, 64, 56), (4, 128, 28), (6, 256, 14), (3, 512, 7))
+CLASSES = 1000
+
+
+def convolutions() -> list[tuple[int, int, int]]:
+    """Side of the kernel, input channels and output channels of each."""
+    rows, channels = [(7, 3, 64)], 64
+    for blocks, width, _ in STAGES:
+        rows.append((1, channels, 4 * width))  # the projection
+        for _ in range(blocks):
+            rows += [(1, channels, width), (3, width, width), (1, width, 4 * width)]
+            channels = 4 * width
+    return rows
+
+
+KERNELS = sum(k * k * inputs * outputs for k, inputs, outputs in convolutions()) + 2048 * CLASSES
+NORMS = sum(outputs for _, _, outputs in convolutions())  # channels of batch norm
+F32, BF16 = 4, 2
+
+
+def gradients(channel_shares: int = 1) -> int:
+    """Bytes that data parallelism sums, for the parameters of one of the channels' shares.
+
+    Gradients are bfloat16, those of batch norm are two float32 sums a channel; so are the sums of
+    the forward pass.
+    """
+    parameters = (KERNELS + CLASSES) * BF16
+    return (parameters + 2 * 2 * NORMS * F32) // channel_shares
+
+
+def activations(images: int) -> int:
+    """Bytes of the inputs of all layers but the first, each once, for this number of images.
+
+    A block's first convolution and its projection have the same input. The second convolution of a
+    stage's first block has the stride (ResNet-50 v1.5).
+    """
+    elements = 0
+    channels, side = 64, 56
+    for blocks, width, output_side in STAGES:
+        for _ in range(blocks):
+            elements += side**2 * (channels + width) + output_side**2 * width
+            channels, side = 4 * width, output_side
+    return images * (elements + 2048) * BF16
+
+
+def test_the_table_has_the_published_number_of_parameters():
+    assert KERNELS + CLASSES + 2 * NORMS == 25_557_032  # He et al. 2016; torchvision
+
+
+@pytest.fixture(params=["tpu-v5e-16", "tpu-v5p-8", "tpu-v2-64"])
+def compile_for(request, tmp_path):
+    """Compiles a strategy for a target; skips without the compiler."""
+    pod = target(request.param)
+    if libraries.missing(pod):
+        pytest.skip(libraries.missing(pod))
+
+    def compile_step(strategy: str):
+        spec = ProgramSpec("resnet50", 16 * pod.devices, strategy, "bfloat16", 224)
+        with Compiler(pod, time_limit=1800, folder=tmp_path) as compiler:
+            result = compiler(CompileRequest(spec, pod, LOWEST))
+        assert result.state == "compiled", result.message
+        return {entry.kind: entry.bytes for entry in result.collectives}
+
+    return compile_step
+
+
+def test_data_sums_gradients_and_statistics(compile_for):
+    found = compile_for("data")
+    assert found.keys() == {"all-reduce"}
+    # Loss and the number of correct predictions are further sums, of 4 bytes each.
+    assert 0 <= found["all-reduce"] - gradients() <= 16
+
+
+def test_fsdp_gathers_each_kernel_once_and_no_activations(compile_for):
+    found = compile_for("fsdp")
+    assert found.keys() == {"all-gather", "all-reduce"}
+    assert found["all-gather"] == KERNELS * BF16
+    assert 0 <= found["all-reduce"] - gradients() <= 16
+
+
+def test_data_tensor_gathers_the_input_of_each_layer_once(compile_for):
+    found = compile_for("data_tensor")
+    assert found.keys() == {"all-gather", "all-reduce"}
+    images = 2 * 16  # of a device: the channels are divided by two
+    logits = images * CLASSES * F32
+    assert 0 <= found["all-gather"] - activations(images) <= logits
+    summed = found["all-reduce"] - gradients(2)
+    assert 0 <= summed - activations(images) <= logits
