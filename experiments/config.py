@@ -37,8 +37,8 @@ class DeviceAndStudyOptions:
     preset: Literal["quick", "full"] = "quick"
     """How many cases a study has: about a minute's worth, or all of them."""
     strategy: str = field(default="auto", metadata=SEVERAL)
-    """How a step is placed on devices: jit, pmap or data; auto is jit on one device and data on
-    several."""
+    """How a step is placed on devices: jit, pmap, data, or pipeline with --microbatches; auto is
+    jit on one device and data on several."""
     config: str | None = None
     """A TOML file of these options, such as batch_size = [32, 64]; the command line wins."""
     list: bool = False

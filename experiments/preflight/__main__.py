@@ -45,7 +45,10 @@ class PreflightConfig:
     channels: int | None = None
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
     strategy: str = "auto"
-    """jit, pmap or data; auto is jit on one device and data on several."""
+    """jit, pmap, data, or pipeline with --microbatches; auto is jit on one device and data on
+    several."""
+    microbatches: int | None = None
+    """Parts of a batch that a device computes one after the other; default: the recipe's."""
     precision: str = "float32"
     """float32, bfloat16 or float16."""
     effort: Literal["quick", "full"] = "quick"
@@ -76,6 +79,7 @@ class PreflightConfig:
             batch_size=self.batch_size,
             image_size=self.image_size,
             num_classes=self.num_classes,
+            microbatches=self.microbatches,
             dataset="synthetic",  # of images of any size
             price=self.price,
             prices=self.prices,
@@ -139,7 +143,7 @@ def make_cases(config: PreflightConfig) -> list["Case"]:
         config.run_config(),
         targets.find(config.target),
         _split_names(config.model, models.MODELS),
-        _split_names(config.strategy, parallel.STRATEGIES),
+        _split_names(config.strategy, parallel.FOR_ANY_NETWORK),
         _split_names(config.precision, training.PRECISIONS),
         effort=config.effort,
         search_largest=not config.fixed_batch,

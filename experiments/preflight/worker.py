@@ -103,9 +103,9 @@ def _failure(target: Target, error: Exception) -> CompileResult:
 
 
 def _count(request: CompileRequest, program: Program) -> dict[str, int]:
-    """Work of all devices together; each moves the whole state and its share of the batch."""
+    """Work of all devices together; each copy of the state moves with its share of the batch."""
     strategy, available = request.spec.strategy, request.target.devices
-    count = parallel.device_count(strategy, available)
+    count = parallel.state_copies(strategy, available)
     share = parallel.batch_share(program.batch, parallel.batch_multiple(strategy, available))
     return {
         "flops": model_flops(program.step, program.state, program.batch),
@@ -136,6 +136,7 @@ def _lower(request: CompileRequest, program: Program) -> CompileResult:
     """Lowers a program for all platforms: as far as JAX gets without their compilers."""
     start = time.perf_counter()
     strategy = parallel.strategy(request.spec.strategy, jax.devices()[: request.target.devices])
+    strategy = strategy.for_step(program.step, program.state, program.batch)
     step = strategy.compile_for_export(program.step)
     with native.without_native_kernels():  # the export may run under another jaxlib
         state = strategy.abstract_state(program.state)

@@ -49,8 +49,8 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     for name in strategies:
         if parallel.device_count(name, 2) == 1:
             raise InputError(
-                f"--strategy={name} uses one device and does not scale: choose pmap or data, or "
-                "leave the option out to measure both"
+                f"--strategy={name} uses one device and does not scale: choose pmap, data or "
+                "pipeline, or leave the option out to measure the first two"
             )
     counts = device_counts(len(backend.devices))
     counts = counts if config.preset == "full" else sorted({counts[0], counts[-1]})

@@ -27,10 +27,13 @@ class MirroredEvaluation:
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
     ) -> Metrics:
         """Computes masked sums over the global batch; see `EvalStep.__call__`."""
-        logits = self.outputs(state, batch["image"])
+        logits = self.outputs(state, batch["image"], sharding)
         return sharding.psum(self.evaluation.network.objective(logits, batch))
 
-    def outputs(self, state: TrainState, images: Array) -> Array:
+    def outputs(
+        self, state: TrainState, images: Array, sharding: BatchSharding = UNSHARDED
+    ) -> Array:
         """The mean logits for images ``[N, H, W, C]``, ``f32[N, classes]``."""
         outputs = self.evaluation.outputs
-        return (outputs(state, images) + outputs(state, images[:, :, ::-1])) / 2
+        mirrored = outputs(state, images[:, :, ::-1], sharding)
+        return (outputs(state, images, sharding) + mirrored) / 2

@@ -67,7 +67,7 @@ class PredictionStep:
           ``label``, ``predicted`` and ``probability``, each ``[N]`` over the global batch, padding
           included, and ``loss: f32[]``, the sum without the padding.
         """
-        outputs = self.evaluation.outputs(state, batch["image"])
+        outputs = self.evaluation.outputs(state, batch["image"], sharding)
         logits = class_logits(outputs)
         columns = {
             "label": batch["label"],

@@ -64,6 +64,7 @@ def fill_defaults(config: RunConfig) -> RunConfig:
         "batch_size": BATCH_SIZES[config.preset],
         "optimizer": "momentum",
         "learning_rate": 0.01,
+        "microbatches": 1,
     }
     config = config.with_defaults(defaults)
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
@@ -101,6 +102,8 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
         "seed",
     )
     options = {name: getattr(config, name) for name in names}
+    if config.microbatches > 1:
+        options["microbatches"] = config.microbatches
     return {"point": point} | options | network.noise_settings(config)
 
 
@@ -109,7 +112,7 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
 
     Args:
       config: defaults filled in; of its options `model`, `image_size`, `num_classes`, `batch_size`,
-        `precision`, `strategy`, `optimizer`, `learning_rate` and `seed` are used.
+        `precision`, `strategy`, `optimizer`, `learning_rate`, `microbatches` and `seed` are used.
       backend: the devices.
     """
     channels = network.channels(config)
@@ -127,9 +130,10 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
         seed=config.seed,
         precision=config.precision,
         preprocess=preprocessing.make_preprocess(),
+        microbatches=config.microbatches,
     )
-    strategy = parallel.strategy(config.strategy, backend.devices)
     batch = noise_batch(config.batch_size, shape, num_classes, config.seed)
+    strategy = parallel.strategy(config.strategy, backend.devices).for_step(step, state, batch)
     placed_state, placed_batch = strategy.place(state), strategy.place_batch(batch)
     return StepProgram(
         state=placed_state,

@@ -7,11 +7,13 @@ import jax
 from jaxcnn.errors import require_known
 from jaxcnn.parallel.data import Data
 from jaxcnn.parallel.jit import Jit
+from jaxcnn.parallel.pipeline import Pipeline
 from jaxcnn.parallel.pmap import Pmap
 from jaxcnn.parallel.strategy import Strategy, batch_share
 
 __all__ = [
     "AUTO",
+    "FOR_ANY_NETWORK",
     "REFERENCE",
     "STRATEGIES",
     "Strategy",
@@ -19,10 +21,17 @@ __all__ = [
     "batch_share",
     "device_count",
     "resolve",
+    "state_copies",
     "strategy",
 ]
 
-STRATEGIES: dict[str, type[Strategy]] = {"jit": Jit, "pmap": Pmap, "data": Data}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "jit": Jit,
+    "pmap": Pmap,
+    "data": Data,
+    "pipeline": Pipeline,
+}
+FOR_ANY_NETWORK = tuple(name for name, row in STRATEGIES.items() if row.any_network)
 REFERENCE = "jit"  # the strategy whose results every other one must reproduce
 AUTO = "auto"
 
@@ -58,6 +67,15 @@ def batch_multiple(name: str, available: int) -> int:
     (1, 8)
     """
     return STRATEGIES[resolve(name, available)].batch_multiple(available)
+
+
+def state_copies(name: str, available: int) -> int:
+    """The number of copies of the train state that a strategy, or ``auto``, has on its devices.
+
+    >>> state_copies("data", 8), state_copies("pipeline", 8)
+    (8, 1)
+    """
+    return STRATEGIES[resolve(name, available)].state_copies(available)
 
 
 def strategy(name: str, devices: Sequence[jax.Device] | None = None) -> Strategy:

@@ -52,6 +52,7 @@ class Network:
         train: bool,
         axis_name: str | None,
         batch_rows: Array | None = None,
+        layers: Callable[[nnx.Module, Array], Any] | None = None,
     ) -> tuple[Any, PyTree]:
         """Runs the network.
 
@@ -62,6 +63,8 @@ class Network:
           axis_name: the mapped axis over which batch norm takes its statistics.
           batch_rows: ``i32[N]``, the positions of the images in the global batch, by which layers
             draw random numbers; None for 0, 1, 2, …
+          layers: calls some layers of the network with `images`, which are then their inputs and
+            keep their dtype, as the outputs do; None for all layers.
 
         Returns:
           The outputs in float32, and the next `model_state`.
@@ -76,6 +79,9 @@ class Network:
                 part.train()
         model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
         model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
-        outputs = cast(model(images.astype(dtype)), jnp.float32)
+        if layers:
+            outputs = layers(model, images)
+        else:
+            outputs = cast(model(images.astype(dtype)), jnp.float32)
         model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state
         return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
