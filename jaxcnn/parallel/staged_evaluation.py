@@ -1,6 +1,5 @@
 """The outputs of a network in stages in evaluation mode, as each device runs it."""
 
-import functools
 import math
 
 import jax
@@ -26,7 +25,10 @@ def outputs(network: StagedNetwork, step: EvalStep, state: TrainState, images: A
     count = math.gcd(len(images), network.microbatches)
     last, stage = network.last, lax.axis_index(AXIS)
     parts = images.reshape(count, -1, *images.shape[1:])
-    preprocess = functools.partial(step.network.preprocess, keys=None)
+
+    def preprocess(images):
+        return step.network.preprocess(images, None)
+
     shapes = network.boundaries(step.network, jax.eval_shape(preprocess, parts[0]), train=False)
     wire = Wire(tuple(shapes[:-1]))
     results = jnp.zeros((count, *shapes[-1].shape), shapes[-1].dtype)

@@ -48,8 +48,8 @@ class StagedNetwork:
     @property
     def specs(self) -> TrainState:
         """How the fields of a packed state are divided among the devices."""
-        names = TrainState.__dataclass_fields__
-        return TrainState(**{name: _spec(name) for name in names})
+        specs: dict[str, Any] = {name: _spec(name) for name in TrainState.__dataclass_fields__}
+        return TrainState(**specs)
 
     def unpack(self, stage: int, state: TrainState) -> TrainState:
         """The part of a stage in a state of which each packed field is one row of buffers."""
@@ -77,13 +77,12 @@ class StagedNetwork:
           x: the inputs of the stage: preprocessed images in the first.
           train, batch_rows: see `Network.apply`.
         """
-        whole = (
-            self.packings[name].complete(stage, getattr(state, name))
-            for name in ("params", "frozen", "model_state")
-        )
+        packings = self.packings
         x = x if stage else x.astype(network.precision.compute)
         outputs, model_state = network.apply(
-            *whole,
+            packings["params"].complete(stage, state.params),
+            packings["frozen"].complete(stage, state.frozen),
+            packings["model_state"].complete(stage, state.model_state),
             x,
             train=train,
             axis_name=None,
@@ -91,7 +90,7 @@ class StagedNetwork:
             layers=functools.partial(run_layers, layers=self.stages[stage]),
         )
         outputs = cast(outputs, jnp.float32) if stage == self.last else outputs
-        return outputs, self.packings["model_state"].select(stage, model_state)
+        return outputs, packings["model_state"].select(stage, model_state)
 
     def boundaries(self, network: Network, images: Shapes, *, train: bool) -> list[Shapes]:
         """Shapes of what each stage returns for preprocessed images."""

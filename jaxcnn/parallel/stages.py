@@ -145,7 +145,8 @@ def flops(jaxpr: Jaxpr) -> int:
     total = 0
     for equation in jaxpr.eqns:
         inner = list(_inner_jaxprs(equation.params))
-        size = sum(math.prod(result.aval.shape) for result in equation.outvars)
+        results: list[Any] = [result.aval for result in equation.outvars]
+        size = sum(math.prod(result.shape) for result in results)
         if equation.primitive.name in _PRODUCTS:
             total += 2 * size * _products_per_element(equation)
         elif inner:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import topologies
 
+from experiments.measure.collectives import bytes_all_reduced
 from experiments.preflight import libraries
 from experiments.preflight.program import ProgramSpec, build_program, compile_arguments
 from jaxcnn import parallel
@@ -29,8 +30,9 @@ def test_four_chips_pass_activations_on_and_sum_only_scalars():
     assert len(set(permuted)) == 1
     assert f"f32[{16 * 14 * 14 * 6}]" in permuted
     assert "all-gather" not in text
-    summed = re.findall(r"= (\S+) all-reduce(?:-start)?\(", text)
-    assert summed and all(re.fullmatch(r"\(?((f32|s32|pred)\[\]\S*,? ?)+\)?", s) for s in summed)
+    # The norm of the gradients, whether they are finite, the loss, and two counts: 4 B each. The
+    # compiler leaves out what is not used.
+    assert 0 < bytes_all_reduced(text) <= 4 * 5
 
 
 def test_the_program_is_exported_for_other_platforms(devices):
