@@ -57,11 +57,6 @@ class Pipeline(Strategy):
         self._buffer_placement = NamedSharding(self._mesh, PartitionSpec(AXIS))
         if network:
             self.batch_sharding = BatchSharding(layers=_Layers(network))
-            self.state_placement = jax.tree.map(
-                lambda spec: NamedSharding(self._mesh, spec),
-                network.specs,
-                is_leaf=lambda spec: isinstance(spec, PartitionSpec),
-            )
 
     @classmethod
     def batch_multiple(cls, available: int) -> int:
@@ -104,7 +99,7 @@ class Pipeline(Strategy):
             name: packing.pack(getattr(state, name))
             for name, packing in self.network.packings.items()
         }
-        return jax.device_put(scalars.replace(**packed), self.state_placement)
+        return jax.device_put(scalars.replace(**packed), self._state_shardings())
 
     def abstract_state(self, state: Shapes) -> Shapes:
         packed = {
@@ -115,7 +110,8 @@ class Pipeline(Strategy):
         return scalars.replace(**packed)
 
     def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
-        return self._jit(step, (self.state_placement, self.data_placement), donate_argnums=0)
+        placement = self._state_shardings(), self.data_placement
+        return self._jit(step, placement, donate_argnums=0)
 
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         return self._jit(evaluate, self.data_placement)
@@ -127,6 +123,13 @@ class Pipeline(Strategy):
             for name, packing in self.network.packings.items()
         }
         return on_host.replace(**whole)
+
+    def _state_shardings(self) -> TrainState:
+        return jax.tree.map(
+            lambda spec: NamedSharding(self._mesh, spec),
+            self.network.specs,
+            is_leaf=lambda spec: isinstance(spec, PartitionSpec),
+        )
 
     def _jit(self, function: Callable, placement: Any, **settings: Any) -> jax.stages.Wrapped:
         function = functools.partial(function, sharding=self.batch_sharding)

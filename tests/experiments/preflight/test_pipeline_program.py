@@ -1,15 +1,14 @@
 """The program of strategy `pipeline`, compiled for TPUs that are not there."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental import topologies
 
-from experiments.measure.collectives import bytes_all_reduced
+from experiments import records
+from experiments.preflight import compiler as compilers
 from experiments.preflight import libraries
-from experiments.preflight.program import ProgramSpec, build_program, compile_arguments
+from experiments.preflight.__main__ import main
+from experiments.preflight.program import ProgramSpec, build_program
 from jaxcnn import parallel
 
 needs_libtpu = pytest.mark.skipif(
@@ -19,20 +18,20 @@ needs_libtpu = pytest.mark.skipif(
 
 @needs_libtpu
 @pytest.mark.slow
-def test_four_chips_pass_activations_on_and_sum_only_scalars():
+def test_four_chips_pass_activations_on_and_sum_only_scalars(tmp_path, monkeypatch):
     """LeNet-5 in four stages; the largest activation between two is that after S2, 14×14×6."""
-    topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2x1")
-    spec = ProgramSpec("lenet5", 64, "pipeline", "float32", 32, microbatches=4)
-    strategy = parallel.strategy("pipeline", topology.devices)
-    step, state, batch = compile_arguments(build_program(spec), strategy)
-    text = step.lower(state, batch).compile().as_text()
-    permuted = re.findall(r"= \(?(f32\[\d+\]).* collective-permute", text)
-    assert len(set(permuted)) == 1
-    assert f"f32[{16 * 14 * 14 * 6}]" in permuted
-    assert "all-gather" not in text
-    # The norm of the gradients, whether they are finite, the loss, and two counts: 4 B each. The
-    # compiler leaves out what is not used.
-    assert 0 < bytes_all_reduced(text) <= 4 * 5
+    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    options = ["--target=tpu-v5e-4", "--model=lenet5", "--strategy=pipeline", "--fixed-batch"]
+    sizes = ["--batch-size=64", "--microbatches=4", f"--results={tmp_path / 'results'}"]
+    assert main([*options, *sizes]) == 0
+    (record,), _ = records.load([tmp_path / "results"])
+    assert record.status == "predicted" and record.settings["microbatches"] == 4
+    collectives = {entry["kind"]: entry for entry in record.provenance["collectives"]}
+    assert collectives.keys() == {"all-reduce", "collective-permute"}
+    # forward and backward, each in the body of a loop
+    assert collectives["collective-permute"]["count"] == 2
+    assert collectives["collective-permute"]["bytes"] == 2 * 4 * 16 * 14 * 14 * 6
+    assert collectives["all-reduce"]["bytes"] <= 4 * 5  # loss, counts, the norm of gradients
 
 
 def test_the_program_is_exported_for_other_platforms(devices):

@@ -46,8 +46,8 @@ class SmallNet(SequentialNetwork):
         return (flatten, *first, *second, self.hidden, nnx.relu, self.out)
 
 
-def plain_sgd(**options):
-    return training.create(SmallNet(nnx.Rngs(0)), optax.sgd(0.1, momentum=0.9), **options)
+def plain_sgd(rate: float = 0.1, **options):
+    return training.create(SmallNet(nnx.Rngs(0)), optax.sgd(rate, momentum=0.9), **options)
 
 
 def full_recipe():
@@ -92,7 +92,7 @@ STEPS_OF_EVERY_KIND = {
     "full recipe": full_recipe,
     "penalty and clipping": penalty_and_clipping,
     "last layers alone": lambda: plain_sgd(microbatches=2, trainable=("hidden", "out")),
-    "bfloat16": lambda: plain_sgd(microbatches=2, precision="bfloat16"),
+    "bfloat16": lambda: plain_sgd(0.01, microbatches=2, precision="bfloat16"),
     "float16": lambda: plain_sgd(microbatches=2, precision="float16"),
     "muon": lambda: by_name("muon"),
     "lamb": lambda: by_name("lamb"),
@@ -450,9 +450,11 @@ def test_parameters_that_belong_to_no_single_stage_are_refused(model, message, d
 
 
 def test_stages_are_needed_first(devices):
-    state, _ = plain_sgd()
-    with pytest.raises(InputError, match="no stages yet: use what its for_step"):
-        parallel.strategy("pipeline", devices[:2]).place(state)
+    state, step = plain_sgd()
+    strategy = parallel.strategy("pipeline", devices[:2])
+    for call in (lambda: strategy.place(state), lambda: strategy.compile(step)):
+        with pytest.raises(InputError, match="no stages yet: use what its for_step"):
+            call()
 
 
 def test_padding_is_zero_and_shared_leaves_are_in_every_part():
