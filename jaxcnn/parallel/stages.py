@@ -108,6 +108,8 @@ def owners(model: nnx.Module, stages: Sequence[Range]) -> dict[Path, int]:
 def balance(costs: Sequence[int], count: int) -> list[Range]:
     """Divides a row of blocks into `count` parts, so that the most expensive part is cheapest.
 
+    Of several such divisions, one with equal parts is preferred.
+
     Args:
       costs: of each block.
       count: the number of parts, at most that of the blocks.
@@ -120,24 +122,26 @@ def balance(costs: Sequence[int], count: int) -> list[Range]:
     """
 
     @functools.cache
-    def best(start: int, parts: int) -> tuple[int, tuple[int, ...]]:
-        """The cost of the most expensive part of the blocks from `start`, and where parts end."""
+    def best(start: int, parts: int) -> tuple[int, int, tuple[int, ...]]:
+        """The most expensive part of the blocks from `start`, the sum of squares, and the ends."""
         if parts == 1:
-            return sum(costs[start:]), (len(costs),)
+            cost = sum(costs[start:])
+            return cost, cost**2, (len(costs),)
         choices = []
         for end in range(start + 1, len(costs) - parts + 2):
-            rest, ends = best(end, parts - 1)
-            choices.append((max(sum(costs[start:end]), rest), (end, *ends)))
+            cost = sum(costs[start:end])
+            largest, squares, ends = best(end, parts - 1)
+            choices.append((max(cost, largest), cost**2 + squares, (end, *ends)))
         return min(choices)
 
-    ends = best(0, count)[1]
+    *_, ends = best(0, count)
     return list(zip((0, *ends), ends, strict=False))
 
 
 def flops(jaxpr: Jaxpr) -> int:
     """Floating-point operations, two for a multiply-add, and one for each element of other results.
 
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp
     >>> a, b = jnp.ones((2, 3)), jnp.ones((3, 4))
     >>> flops(jax.make_jaxpr(lambda a, b: jnp.tanh(a @ b))(a, b).jaxpr)
     56

@@ -9,7 +9,7 @@ from tests.support.records import read_records
 SMALL = ["--model=lenet5", "--strategy=pipeline", "--batch-size=16"]
 
 
-@pytest.mark.parametrize("study", ["strategies", "scaling"])
+@pytest.mark.parametrize("study", ["strategies", pytest.param("scaling", marks=pytest.mark.slow)])
 def test_a_study_compares_the_stages_with_one_device(study, tmp_path):
     options = ["--study=" + study, "--device=cpu:2", "--microbatches=4", f"--results={tmp_path}"]
     assert run.main([*SMALL, *options]) == 0
@@ -20,6 +20,7 @@ def test_a_study_compares_the_stages_with_one_device(study, tmp_path):
         assert record["metrics"]["largest_parameter_difference"] < equivalence.TOLERANCE
 
 
+@pytest.mark.slow
 def test_training_is_that_of_one_device(tmp_path):
     """Losses of each epoch, and the accuracy of the test set; evaluation in stages too."""
     curves = []
@@ -44,7 +45,7 @@ def test_training_is_that_of_one_device(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model=googlenet_aux"], "network GoogLeNet is not sequential"),
+        (["--model=googlenet", "--image-size=48"], "network GoogLeNet is not sequential"),
         (["--device=cpu:8"], "LeNet5 has 5 layers or blocks with parameters, fewer than the 8"),
         (["--microbatches=3"], "batch size 16 cannot be divided into 3 microbatches"),
     ],
