@@ -37,8 +37,8 @@ class DeviceAndStudyOptions:
     preset: Literal["quick", "full"] = "quick"
     """How many cases a study has: about a minute's worth, or all of them."""
     strategy: str = field(default="auto", metadata=SEVERAL)
-    """How a step is placed on devices: jit, pmap, data, fsdp, tensor or data_tensor; auto is jit on
-    one device and data on several."""
+    """How a step is placed on devices: jit, pmap, data, fsdp, tensor, data_tensor, or pipeline with
+    --microbatches; auto is jit on one device and data on several."""
     mesh: str | None = field(default=None, metadata=identity_unless(None))
     """Devices along each axis of the strategy's mesh: --mesh=2x4 divides the batch among 2 and the
     channels among 4; default: the smallest prime factor of their number for the channels."""

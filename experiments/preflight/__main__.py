@@ -45,10 +45,12 @@ class PreflightConfig:
     channels: int | None = None
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
     strategy: str = "auto"
-    """jit, pmap, data, fsdp, tensor or data_tensor; auto is jit on one device and data on
-    several."""
+    """jit, pmap, data, fsdp, tensor, data_tensor, or pipeline with --microbatches; auto is jit on
+    one device and data on several."""
     mesh: str | None = None
     """Devices along each axis of the strategy's mesh, as in 16x4 for data_tensor."""
+    microbatches: int | None = None
+    """Parts of a batch that a device computes one after the other; default: the recipe's."""
     precision: str = "float32"
     """float32, bfloat16 or float16."""
     effort: Literal["quick", "full"] = "quick"
@@ -80,6 +82,7 @@ class PreflightConfig:
             image_size=self.image_size,
             num_classes=self.num_classes,
             mesh=self.mesh,
+            microbatches=self.microbatches,
             dataset="synthetic",  # of images of any size
             price=self.price,
             prices=self.prices,
@@ -154,7 +157,7 @@ def make_cases(config: PreflightConfig) -> list["Case"]:
         config.run_config(),
         targets.find(config.target),
         _split_names(config.model, models.MODELS),
-        _split_names(config.strategy, parallel.STRATEGIES),
+        _split_names(config.strategy, parallel.FOR_ANY_NETWORK),
         _split_names(config.precision, training.PRECISIONS),
         effort=config.effort,
         search_largest=not config.fixed_batch,

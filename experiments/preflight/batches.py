@@ -70,6 +70,7 @@ def find_largest(
         return compiler(CompileRequest(with_batch, compiler.target, level))
 
     unit = parallel.batch_multiple(spec.strategy, compiler.target.devices, spec.mesh)
+    unit *= spec.microbatches or 1
     limit = search(lambda batch: compile_batch(batch, LOWEST), spec.batch_size, unit)
     if not full_effort or limit.fits is None or compile_batch(limit.fits, "").fits:
         return limit

@@ -1,5 +1,6 @@
 """The train step of a network by its published recipe, in shapes only, as compilers take it."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ class ProgramSpec:
       image_size: side of the images that the network gets.
       num_classes, channels: None for the published ones.
       mesh: see `parallel.strategy`.
+      microbatches: None for those of the recipe.
       model_digest: of the file of a user's own model, so that a changed file is another program.
     """
 
@@ -40,6 +42,7 @@ class ProgramSpec:
     num_classes: int | None = None
     channels: int | None = None
     mesh: str | None = None
+    microbatches: int | None = None
     model_digest: str = ""
 
 
@@ -99,6 +102,8 @@ def _create(
     spec: ProgramSpec, row: models.ModelSpec, preprocessing: Preprocessing
 ) -> tuple[training.TrainState, training.TrainStep]:
     recipe, classes = row.recipe, len(preprocessing.classes)
+    if spec.microbatches:
+        recipe = dataclasses.replace(recipe, microbatches=spec.microbatches)
     augmentations = tuple(recipe.augment.split(",")) if recipe.augment else ()
     return create_step(
         models.build(spec.model, num_classes=classes, input_shape=preprocessing.network_shape),
@@ -135,6 +140,7 @@ def compile_arguments(
     Returns:
       ``(step, state, batch)``, for ``step.lower(state, batch).compile()``.
     """
+    strategy = strategy.for_step(program.step, program.state, program.batch)
     return (
         strategy.compile(program.step),
         strategy.abstract_state(program.state),

@@ -107,7 +107,7 @@ def _failure(target: Target, error: Exception) -> CompileResult:
 def _count(request: CompileRequest, program: Program) -> dict[str, int]:
     """Work of all devices together; each moves its part of the state and its share of the batch."""
     spec, available = request.spec, request.target.devices
-    count = parallel.device_count(spec.strategy, available)
+    count = parallel.state_copies(spec.strategy, available)
     shares = parallel.batch_multiple(spec.strategy, available, spec.mesh)
     share = parallel.batch_share(program.batch, shares)
     return {
@@ -157,6 +157,7 @@ def _lower(request: CompileRequest, program: Program) -> CompileResult:
     start = time.perf_counter()
     devices = jax.devices()[: request.target.devices]
     strategy = parallel.strategy(request.spec.strategy, devices, mesh=request.spec.mesh)
+    strategy = strategy.for_step(program.step, program.state, program.batch)
     step = strategy.compile_for_export(program.step)
     with native.without_native_kernels():  # the export may run under another jaxlib
         state = strategy.abstract_state(program.state)

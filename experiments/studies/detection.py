@@ -87,6 +87,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
     model, state, step = _create(config, preprocessing)
     strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
+    strategy = strategy.for_step(step, state, batch)
     flops = model_flops(step, state, batch)
     state, losses, times = _train(strategy, step, state, batch, config.epochs, context)
     detections = _detect(step, state, batch["image"])

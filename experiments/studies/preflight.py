@@ -31,7 +31,7 @@ from jaxcnn.errors import InputError, require_known
 COLUMNS = (*BOUNDS, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
 # Settings where they are not the published ones, or not the default mesh.
-IF_GIVEN = ("num_classes", "channels", "mesh")
+IF_GIVEN = ("num_classes", "channels", "microbatches", "mesh")
 DEFAULT_BATCH = 128  # for networks whose recipe has none
 # A program that needs this multiple of the available memory is refused quickly at any optimization
 # level, so that the figures of the compiler's default level cost nothing.
@@ -102,11 +102,14 @@ def _spec(
 ) -> ProgramSpec:
     row = models.spec(config.model)
     unit = parallel.batch_multiple(strategy, target.devices, config.mesh)
+    unit *= config.microbatches or 1
     batch = config.batch_size or math.ceil((row.recipe.batch_size or DEFAULT_BATCH) / unit) * unit
     if batch % unit:
+        parts = f"the {target.devices} devices of {target.name}"
+        if config.microbatches:
+            parts += f" with {config.microbatches} microbatches"
         raise InputError(
-            f"batch size {batch} does not divide among the {unit} devices of {target.name}: "
-            f"give a multiple of {unit}"
+            f"batch size {batch} does not divide among {parts}: give a multiple of {unit}"
         )
     if row.num_classes is None and config.num_classes is None:
         raise InputError(
@@ -120,6 +123,7 @@ def _spec(
         precision=precision,
         image_size=network.image_size(config),
         num_classes=config.num_classes,
+        microbatches=config.microbatches,
         channels=channels or (network.channels(config) if row.input_shape is None else None),
         mesh=config.mesh,
     )

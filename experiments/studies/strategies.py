@@ -23,14 +23,14 @@ BUDGETS = {"quick": 1.0, "full": 5.0}  # seconds of sampling
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One for each strategy, or for the requested one.
+    """One for each strategy that computes every network, or for the requested one.
 
     Raises:
       InputError: an unknown strategy, model, optimizer or precision, or a batch that does not
         divide among the devices.
     """
     config = synthetic_step.fill_defaults(config)
-    names = tuple(parallel.STRATEGIES) if config.strategy == "auto" else (config.strategy,)
+    names = parallel.FOR_ANY_NETWORK if config.strategy == "auto" else (config.strategy,)
     return [_case(for_strategy(config, name), backend) for name in names]
 
 

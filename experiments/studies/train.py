@@ -104,7 +104,7 @@ def check(case: Case) -> None:
 
 def _check_parts(config: RunConfig, available: int) -> None:
     """Raises `InputError` unless the batch can be divided as microbatches and mixing need it."""
-    devices = parallel.device_count(config.strategy, available)
+    devices = parallel.batch_multiple(config.strategy, available)
     together = PAIR if config.mixup or config.cutmix else 1
     multiple = devices * config.microbatches * together
     if config.batch_size % multiple:

@@ -72,7 +72,9 @@ def measure(case: Case, context: Context) -> CaseResult:
     shape = models.spec("mlp").input_shape
     data = synthetic_step.noise_batch(case.settings["images"], shape, NUM_CLASSES, config.seed)
     model, state, step = _create(config, shape)
+    batch = {name: rows[: config.batch_size] for name, rows in data.items()}
     strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
+    strategy = strategy.for_step(step, state, batch)
     feed = ResidentFeed(len(data["label"]), config.batch_size, config.seed)
     copy = time_call(lambda: strategy.place_data(data), budget=budget)
     steps = strategy.place_data(np.int32(feed.capacity))
@@ -80,7 +82,6 @@ def measure(case: Case, context: Context) -> CaseResult:
     run_steps = strategy.compile(training.multi_step(step, feed), resident=True)
     compile_seconds = epoch.compile(run_steps)
     run = time_call(epoch, budget=budget)
-    batch = {name: rows[: config.batch_size] for name, rows in data.items()}
     flops = model_flops(step, state, batch)
     metrics = _step_metrics(run, feed.capacity, config.batch_size, flops) | {
         "bytes_per_step": compulsory_bytes(step, state, batch),

@@ -3,6 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -111,7 +112,7 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         dataset=dataset,
         splits=splits,
         preprocessing=preprocessing,
-        strategy=strategy,
+        strategy=strategy.for_step(step, state, _batch_shapes(config, preprocessing)),
         model=model,
         state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
         step=step,
@@ -177,6 +178,17 @@ def _create(
         trainable=_trained_layers(config, model),
         seed=config.seed,
     )
+
+
+def _batch_shapes(
+    config: RunConfig, preprocessing: Preprocessing
+) -> dict[str, jax.ShapeDtypeStruct]:
+    """Those of a batch of stored images."""
+    count = config.batch_size
+    return {
+        "image": jax.ShapeDtypeStruct((count, *preprocessing.stored_shape), jnp.uint8),
+        "label": jax.ShapeDtypeStruct((count,), jnp.int32),
+    }
 
 
 def _trained_layers(config: RunConfig, model: nnx.Module) -> tuple[str, ...]:

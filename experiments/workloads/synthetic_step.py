@@ -64,6 +64,7 @@ def fill_defaults(config: RunConfig) -> RunConfig:
         "batch_size": BATCH_SIZES[config.preset],
         "optimizer": "momentum",
         "learning_rate": 0.01,
+        "microbatches": 1,
     }
     config = config.with_defaults(defaults)
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
@@ -101,8 +102,11 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
         "seed",
     )
     options = {name: getattr(config, name) for name in names}
-    mesh = {"mesh": config.mesh} if config.mesh else {}
-    return {"point": point} | options | mesh | network.noise_settings(config)
+    if config.mesh:
+        options["mesh"] = config.mesh
+    if config.microbatches > 1:
+        options["microbatches"] = config.microbatches
+    return {"point": point} | options | network.noise_settings(config)
 
 
 def build(config: RunConfig, backend: Backend) -> StepProgram:
@@ -110,7 +114,8 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
 
     Args:
       config: defaults filled in; of its options `model`, `image_size`, `num_classes`, `batch_size`,
-        `precision`, `strategy`, `mesh`, `optimizer`, `learning_rate` and `seed` are used.
+        `precision`, `strategy`, `mesh`, `optimizer`, `learning_rate`, `microbatches` and `seed` are
+        used.
       backend: the devices.
     """
     channels = network.channels(config)
@@ -130,9 +135,11 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
             seed=config.seed,
             precision=config.precision,
             preprocess=preprocessing.make_preprocess(),
+            microbatches=config.microbatches,
         )
     )
     batch = noise_batch(config.batch_size, shape, num_classes, config.seed)
+    strategy = parallel.strategy(config.strategy, backend.devices).for_step(step, state, batch)
     placed_state, placed_batch = strategy.place(state), strategy.place_batch(batch)
     return StepProgram(
         state=placed_state,

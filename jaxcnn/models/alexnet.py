@@ -1,16 +1,16 @@
 """AlexNet."""
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Conv, Dropout, LocalResponseNorm, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork, in_sequence
 from jaxcnn.models.shapes import flat_size, flatten
 
 normal, ones = nnx.initializers.normal(0.01), nnx.initializers.ones
 
 
-class AlexNet(nnx.Module):
+class AlexNet(SequentialNetwork):
     """AlexNet with its two groups and its initial weights.
 
     | layer                                    | output   |
@@ -51,20 +51,18 @@ class AlexNet(nnx.Module):
         self.conv5 = conv(384, 256, 3, **grouped)
         self.pool5 = MaxPool(3, 2)
         self.dropout6 = Dropout(0.5, rngs=rngs)
-        self.dense6 = dense(flat_size(self.convolve, input_shape))
+        self.dense6 = dense(flat_size(in_sequence(self.convolutions()), input_shape))
         self.dropout7 = Dropout(0.5, rngs=rngs)
         self.dense7 = dense(4096)
         self.out = Linear(4096, num_classes, kernel_init=normal, rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last pool, ``[N, H, W, 256]``."""
-        x = self.pool1(self.norm1(nnx.relu(self.conv1(images))))
-        x = self.pool2(self.norm2(nnx.relu(self.conv2(x))))
-        x = nnx.relu(self.conv3(x))
-        x = nnx.relu(self.conv4(x))
-        return self.pool5(nnx.relu(self.conv5(x)))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last pool, whose feature map is ``[N, H, W, 256]``."""
+        first = (self.conv1, nnx.relu, self.norm1, self.pool1)
+        second = (self.conv2, nnx.relu, self.norm2, self.pool2)
+        third = (self.conv3, nnx.relu, self.conv4, nnx.relu, self.conv5, nnx.relu, self.pool5)
+        return (*first, *second, *third)
 
-    def __call__(self, images: Array) -> Array:
-        x = nnx.relu(self.dense6(self.dropout6(flatten(self.convolve(images)))))
-        x = nnx.relu(self.dense7(self.dropout7(x)))
-        return self.out(x)
+    def sequence(self) -> tuple[Layer, ...]:
+        hidden = (self.dropout6, self.dense6, nnx.relu, self.dropout7, self.dense7, nnx.relu)
+        return (*self.convolutions(), flatten, *hidden, self.out)

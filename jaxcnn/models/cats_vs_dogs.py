@@ -3,15 +3,15 @@
 from functools import partial
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import BatchNorm, Linear
 from jaxcnn.models.layers import ConvReLU, Dropout, he_normal
 from jaxcnn.models.plan import chain
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 from jaxcnn.models.shapes import flat_size, flatten
 
 
-class CatsVsDogs(nnx.Module):
+class CatsVsDogs(SequentialNetwork):
     """Thirteen convolutions and five pools before two wide dense layers.
 
     For two classes it has one output, the logit of the second class (the notebook's sigmoid);
@@ -46,8 +46,7 @@ class CatsVsDogs(nnx.Module):
         self.norm2 = BatchNorm(2048, epsilon=1e-3, rngs=rngs)
         self.out = Linear(2048, 1 if num_classes == 2 else num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = flatten(self.convolve(images))
-        x = self.norm1(self.dropout1(nnx.relu(self.dense1(x))))
-        x = self.norm2(self.dropout2(nnx.relu(self.dense2(x))))
-        return self.out(x)
+    def sequence(self) -> tuple[Layer, ...]:
+        hidden1 = (self.dense1, nnx.relu, self.dropout1, self.norm1)
+        hidden2 = (self.dense2, nnx.relu, self.dropout2, self.norm2)
+        return (self.convolve, flatten, *hidden1, *hidden2, self.out)

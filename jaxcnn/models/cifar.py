@@ -1,16 +1,16 @@
 """The network of TensorFlow's CIFAR-10 tutorial."""
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Conv, LocalResponseNorm, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork, in_sequence
 from jaxcnn.models.shapes import flat_size, flatten
 
 constant, normal = nnx.initializers.constant, nnx.initializers.truncated_normal
 
 
-class CifarTutorial(nnx.Module):
+class CifarTutorial(SequentialNetwork):
     """The network of TensorFlow's CIFAR-10 tutorial, with its initial weights.
 
     | layer                  | output   |
@@ -36,18 +36,18 @@ class CifarTutorial(nnx.Module):
         self.conv2 = Conv(64, 64, 5, kernel_init=normal(0.05), bias_init=constant(0.1), rngs=rngs)
         self.norm2 = self.norm1
         self.pool2 = MaxPool(3, 2, "SAME")
-        features = flat_size(self.convolve, input_shape)
+        features = flat_size(in_sequence(self.convolutions()), input_shape)
         self.dense1 = Linear(
             features, 384, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs
         )
         self.dense2 = Linear(384, 192, kernel_init=normal(0.04), bias_init=constant(0.1), rngs=rngs)
         self.out = Linear(192, num_classes, kernel_init=normal(1 / 192), rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last pool, ``[N, H, W, 64]``."""
-        x = self.norm1(self.pool1(nnx.relu(self.conv1(images))))
-        return self.pool2(self.norm2(nnx.relu(self.conv2(x))))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last pool, whose feature map is ``[N, H, W, 64]``."""
+        first = (self.conv1, nnx.relu, self.pool1, self.norm1)
+        return (*first, self.conv2, nnx.relu, self.norm2, self.pool2)
 
-    def __call__(self, images: Array) -> Array:
-        x = nnx.relu(self.dense1(flatten(self.convolve(images))))
-        return self.out(nnx.relu(self.dense2(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        hidden = (self.dense1, nnx.relu, self.dense2, nnx.relu)
+        return (*self.convolutions(), flatten, *hidden, self.out)

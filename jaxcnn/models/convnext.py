@@ -8,6 +8,7 @@ from jax import Array
 from jaxcnn.fast_layers import LayerNorm, Linear
 from jaxcnn.models.layers import Conv, GlobalAvgPool
 from jaxcnn.models.residual import LayerScale, StochasticDepth
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Liu et al. 2022, table 9: channels and number of blocks of each stage.
 TINY = ((96, 3), (192, 3), (384, 9), (768, 3))
@@ -17,7 +18,7 @@ gelu = partial(nnx.gelu, approximate=False)
 normal = nnx.initializers.truncated_normal(0.02)
 
 
-class ConvNeXt(nnx.Module):
+class ConvNeXt(SequentialNetwork):
     """ConvNeXt-T, with layer norm and GELU.
 
     | layer                            | output   |
@@ -51,11 +52,10 @@ class ConvNeXt(nnx.Module):
         self.norm = _norm(channels, rngs)
         self.out = Linear(channels, num_classes, kernel_init=normal, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = images
-        for downsample, stage in zip(self.downsamples, self.stages, strict=True):
-            x = stage(downsample(x))
-        return self.out(self.norm(self.pool(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        pairs = zip(self.downsamples, self.stages, strict=True)
+        body = (layer for pair in pairs for layer in pair)
+        return (*body, self.pool, self.norm, self.out)
 
 
 class Stem(nnx.Module):

@@ -9,6 +9,7 @@ from jax import Array
 
 from jaxcnn.models.layers import Conv, ConvNorm, GlobalAvgPool
 from jaxcnn.models.plan import chain
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 leaky_relu = partial(nnx.leaky_relu, negative_slope=0.1)
 
@@ -17,7 +18,7 @@ FINE = "32 P  64 P  128 64/1 128 P  256 128/1 256 P  512 256/1 512 256/1 512"
 COARSE = "P  1024 512/1 1024 512/1 1024"
 
 
-class Darknet19(nnx.Module):
+class Darknet19(SequentialNetwork):
     """Darknet-19.
 
     The layers of `FINE` and `COARSE`: convolutions with batch norm and leaky ReLU, max pools 2×2.
@@ -32,9 +33,8 @@ class Darknet19(nnx.Module):
         self.out = Conv(self.features.channels, num_classes, 1, rngs=rngs)
         self.pool = GlobalAvgPool()
 
-    def __call__(self, images: Array) -> Array:
-        _, coarse = self.features(images)
-        return self.pool(self.out(coarse))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.features.fine, self.features.coarse, self.out, self.pool)
 
 
 class Features(nnx.Module):

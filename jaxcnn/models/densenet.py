@@ -7,13 +7,14 @@ from jax import Array
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import AvgPool, Conv, ConvNorm, GlobalAvgPool, MaxPool, he_normal
 from jaxcnn.models.residual import NormReLU
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Huang et al. 2017, table 1: the number of layers in each dense block, and §4.2.
 DENSENET121 = (6, 12, 24, 16)
 GROWTH = 32
 
 
-class DenseNet(nnx.Module):
+class DenseNet(SequentialNetwork):
     """DenseNet-121 (DenseNet-BC: with bottlenecks and compression).
 
     | layer                       | output     |
@@ -48,11 +49,11 @@ class DenseNet(nnx.Module):
         self.pool = GlobalAvgPool()
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.blocks[0](self.pool1(self.stem(images)))
-        for transition, block in zip(self.transitions, list(self.blocks)[1:], strict=True):
-            x = block(transition(x))
-        return self.out(self.pool(self.norm(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        first, *others = self.blocks
+        pairs = zip(self.transitions, others, strict=True)
+        later = (layer for pair in pairs for layer in pair)
+        return (self.stem, self.pool1, first, *later, self.norm, self.pool, self.out)
 
 
 class DenseLayer(nnx.Module):

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.inverted_residual import FusedInvertedResidual, InvertedResidual
 from jaxcnn.models.layers import ConvNorm, Dropout, GlobalAvgPool
 from jaxcnn.models.residual import SqueezeExcite
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ V2_S = Variant(
 )
 
 
-class EfficientNet(nnx.Module):
+class EfficientNet(SequentialNetwork):
     """EfficientNet-B0 or EfficientNetV2-S, with SiLU.
 
     A convolution 3×3 with stride 2, the stages of the `Variant`, a convolution 1×1 to 1280
@@ -120,9 +120,8 @@ class EfficientNet(nnx.Module):
         self.dropout = Dropout(0.2, rngs=rngs)
         self.out = Linear(1280, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.last(self.stages(self.stem(images)))
-        return self.out(self.dropout(self.pool(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.stem, self.stages, self.last, self.pool, self.dropout, self.out)
 
 
 def _block(

@@ -9,6 +9,7 @@ from jax import Array
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Branches, Conv, ConvNorm, Dropout, GlobalAvgPool
 from jaxcnn.models.plan import chain
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Inception-v4, Szegedy et al. 2017, figures 3 to 9: a string per branch.
 STEM = "32:2v 32v 64"
@@ -39,7 +40,7 @@ REDUCTION_7A = ("256/1 384:2v", "256/1 288:2v", "256/1 288 320:2v", "P3:2")
 BLOCK_8 = ("192/1", "192/1 224/1x3 256/3x1")
 
 
-class InceptionV4(nnx.Module):
+class InceptionV4(SequentialNetwork):
     """Inception-v4.
 
     | blocks                        | output     |
@@ -78,11 +79,11 @@ class InceptionV4(nnx.Module):
         self.dropout = Dropout(0.2, rngs=rngs)
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(self.dropout(self.pool(self.blocks(images))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.blocks, self.pool, self.dropout, self.out)
 
 
-class InceptionResNetV2(nnx.Module):
+class InceptionResNetV2(SequentialNetwork):
     """Inception-ResNet-v2.
 
     | blocks                             | output     |
@@ -122,8 +123,8 @@ class InceptionResNetV2(nnx.Module):
         self.dropout = Dropout(0.2, rngs=rngs)
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(self.dropout(self.pool(self.blocks(images))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.blocks, self.pool, self.dropout, self.out)
 
 
 class Residual(nnx.Module):

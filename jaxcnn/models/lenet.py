@@ -8,10 +8,11 @@ from jax import Array
 from jaxcnn import ops
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import AvgPool, Conv
+from jaxcnn.models.sequential import Layer, SequentialNetwork, in_sequence
 from jaxcnn.models.shapes import flat_size, flatten
 
 
-class LeNet5(nnx.Module):
+class LeNet5(SequentialNetwork):
     """LeNet-5 with all C3 connections, average pools without weights, and a dense output layer.
 
     | layer           | output   |
@@ -34,21 +35,20 @@ class LeNet5(nnx.Module):
         self.c3 = Conv(6, 16, 5, padding="VALID", rngs=rngs)
         self.s4 = AvgPool()
         self.c5 = Conv(16, 120, 5, padding="VALID", rngs=rngs)
-        self.f6 = Linear(flat_size(self.convolve, input_shape), 84, rngs=rngs)
+        self.f6 = Linear(flat_size(in_sequence(self.convolutions()), input_shape), 84, rngs=rngs)
         self.out = self.output(num_classes, rngs)
 
     def output(self, num_classes: int, rngs: nnx.Rngs) -> nnx.Module:
         """Builds the output layer."""
         return Linear(84, num_classes, rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last convolution, ``[N, H, W, 120]``."""
-        x = self.s2(nnx.tanh(self.c1(images)))
-        x = self.s4(nnx.tanh(self.c3(x)))
-        return nnx.tanh(self.c5(x))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last convolution, whose feature map is ``[N, H, W, 120]``."""
+        first = (self.c1, nnx.tanh, self.s2)
+        return (*first, self.c3, nnx.tanh, self.s4, self.c5, nnx.tanh)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(nnx.tanh(self.f6(flatten(self.convolve(images)))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (*self.convolutions(), flatten, self.f6, nnx.tanh, self.out)
 
 
 class LeNet5RBF(LeNet5):
@@ -78,7 +78,7 @@ class RBF(nnx.Module):
         return -ops.rbf(features, self.centres[...])
 
 
-class LeNetLike(nnx.Module):
+class LeNetLike(SequentialNetwork):
     """LeNet with 3×3 kernels and ReLU.
 
     | layer             | output   |
@@ -101,15 +101,16 @@ class LeNetLike(nnx.Module):
         self.pool1 = AvgPool()
         self.conv2 = Conv(6, 16, 3, padding="VALID", rngs=rngs)
         self.pool2 = AvgPool()
-        self.dense1 = Linear(flat_size(self.convolve, input_shape), 120, rngs=rngs)
+        self.dense1 = Linear(
+            flat_size(in_sequence(self.convolutions()), input_shape), 120, rngs=rngs
+        )
         self.dense2 = Linear(120, 84, rngs=rngs)
         self.out = Linear(84, num_classes, rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last pool, ``[N, H, W, 16]``."""
-        x = self.pool1(nnx.relu(self.conv1(images)))
-        return self.pool2(nnx.relu(self.conv2(x)))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last pool, whose feature map is ``[N, H, W, 16]``."""
+        return (self.conv1, nnx.relu, self.pool1, self.conv2, nnx.relu, self.pool2)
 
-    def __call__(self, images: Array) -> Array:
-        x = nnx.relu(self.dense1(flatten(self.convolve(images))))
-        return self.out(nnx.relu(self.dense2(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        hidden = (self.dense1, nnx.relu, self.dense2, nnx.relu)
+        return (*self.convolutions(), flatten, *hidden, self.out)

@@ -3,14 +3,14 @@
 import math
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Dropout
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 from jaxcnn.models.shapes import flatten
 
 
-class LogisticRegression(nnx.Module):
+class LogisticRegression(SequentialNetwork):
     """Logistic regression: one dense layer, with the softmax in the loss.
 
     | layer   | output |
@@ -22,11 +22,11 @@ class LogisticRegression(nnx.Module):
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         self.out = Linear(math.prod(input_shape), num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(flatten(images))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (flatten, self.out)
 
 
-class MLP(nnx.Module):
+class MLP(SequentialNetwork):
     """A multilayer perceptron: three dense layers, dropout 0.2 after the two hidden layers.
 
     | layer               | output |
@@ -49,7 +49,6 @@ class MLP(nnx.Module):
         self.dropout1 = Dropout(0.2, rngs=rngs)
         self.dropout2 = Dropout(0.2, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.dropout1(nnx.relu(self.hidden1(flatten(images))))
-        x = self.dropout2(nnx.relu(self.hidden2(x)))
-        return self.out(x)
+    def sequence(self) -> tuple[Layer, ...]:
+        first = (self.hidden1, nnx.relu, self.dropout1)
+        return (flatten, *first, self.hidden2, nnx.relu, self.dropout2, self.out)

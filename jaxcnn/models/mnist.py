@@ -1,14 +1,14 @@
 """Two small networks that tutorials train on MNIST."""
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Conv, Dropout, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork, in_sequence
 from jaxcnn.models.shapes import flat_size, flatten
 
 
-class MnistCNN(nnx.Module):
+class MnistCNN(SequentialNetwork):
     """A small sequential CNN; its source does not give the sizes of the layers.
 
     | layer         | output   |
@@ -29,19 +29,20 @@ class MnistCNN(nnx.Module):
         self.pool1 = MaxPool()
         self.conv2 = Conv(32, 64, 3, padding="VALID", rngs=rngs)
         self.pool2 = MaxPool()
-        self.dense = Linear(flat_size(self.convolve, input_shape), 128, rngs=rngs)
+        self.dense = Linear(
+            flat_size(in_sequence(self.convolutions()), input_shape), 128, rngs=rngs
+        )
         self.out = Linear(128, num_classes, rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last pool, ``[N, H, W, 64]``."""
-        x = self.pool1(nnx.relu(self.conv1(images)))
-        return self.pool2(nnx.relu(self.conv2(x)))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last pool, whose feature map is ``[N, H, W, 64]``."""
+        return (self.conv1, nnx.relu, self.pool1, self.conv2, nnx.relu, self.pool2)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(nnx.relu(self.dense(flatten(self.convolve(images)))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (*self.convolutions(), flatten, self.dense, nnx.relu, self.out)
 
 
-class DeepMnist(nnx.Module):
+class DeepMnist(SequentialNetwork):
     """The deep MNIST network of a TensorFlow tutorial.
 
     | layer               | output   |
@@ -62,14 +63,15 @@ class DeepMnist(nnx.Module):
         self.pool1 = MaxPool()
         self.conv2 = Conv(32, 64, 5, rngs=rngs)
         self.pool2 = MaxPool()
-        self.dense = Linear(flat_size(self.convolve, input_shape), 1024, rngs=rngs)
+        self.dense = Linear(
+            flat_size(in_sequence(self.convolutions()), input_shape), 1024, rngs=rngs
+        )
         self.dropout = Dropout(0.5, rngs=rngs)
         self.out = Linear(1024, num_classes, rngs=rngs)
 
-    def convolve(self, images: Array) -> Array:
-        """The feature map of the last pool, ``[N, H, W, 64]``."""
-        x = self.pool1(nnx.relu(self.conv1(images)))
-        return self.pool2(nnx.relu(self.conv2(x)))
+    def convolutions(self) -> tuple[Layer, ...]:
+        """The layers up to the last pool, whose feature map is ``[N, H, W, 64]``."""
+        return (self.conv1, nnx.relu, self.pool1, self.conv2, nnx.relu, self.pool2)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(self.dropout(nnx.relu(self.dense(flatten(self.convolve(images))))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (*self.convolutions(), flatten, self.dense, nnx.relu, self.dropout, self.out)

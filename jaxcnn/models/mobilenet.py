@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.inverted_residual import InvertedResidual
 from jaxcnn.models.layers import ConvNorm, Dropout, GlobalAvgPool
 from jaxcnn.models.residual import Activation, SqueezeExcite
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Sandler et al. 2018, table 2: expansion, output channels, number of blocks, stride of the first.
 V2_STAGES = (
@@ -23,7 +23,7 @@ V2_STAGES = (
 )
 
 
-class MobileNetV2(nnx.Module):
+class MobileNetV2(SequentialNetwork):
     """MobileNetV2, with ReLU6.
 
     | layer                        | output     |
@@ -70,9 +70,8 @@ class MobileNetV2(nnx.Module):
         self.dropout = Dropout(0.2, rngs=rngs)
         self.out = Linear(1280, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.last(self.stages(self.stem(images)))
-        return self.out(self.dropout(self.pool(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.stem, self.stages, self.last, self.pool, self.dropout, self.out)
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ V3_LARGE_STAGES = (
 )
 
 
-class MobileNetV3(nnx.Module):
+class MobileNetV3(SequentialNetwork):
     """MobileNetV3-Large, with ReLU and hard swish.
 
     | layer                              | output     |
@@ -158,9 +157,9 @@ class MobileNetV3(nnx.Module):
         self.dropout = Dropout(0.2, rngs=rngs)
         self.out = Linear(1280, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.pool(self.last(self.stages(self.stem(images))))
-        return self.out(self.dropout(swish(self.dense(x))))
+    def sequence(self) -> tuple[Layer, ...]:
+        body = (self.stem, self.stages, self.last, self.pool)
+        return (*body, self.dense, swish, self.dropout, self.out)
 
 
 def round_channels(channels: float) -> int:

@@ -7,13 +7,14 @@ from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import ConvNorm, GlobalAvgPool
 from jaxcnn.models.residual import SqueezeExcite
 from jaxcnn.models.resnet import shortcut
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Radosavovic et al. 2020, figure 20: the width and the number of blocks of each stage.
 Y_400MF = ((48, 1), (104, 3), (208, 6), (440, 6))
 GROUP_WIDTH = 8
 
 
-class RegNetY(nnx.Module):
+class RegNetY(SequentialNetwork):
     """RegNetY-400MF.
 
     | layer                         | output     |
@@ -44,8 +45,8 @@ class RegNetY(nnx.Module):
         self.pool = GlobalAvgPool()
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(self.pool(self.stages(self.stem(images))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.stem, self.stages, self.pool, self.out)
 
 
 class Block(nnx.Module):

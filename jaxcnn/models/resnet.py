@@ -5,6 +5,7 @@ from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 
 class BasicBlock(nnx.Module):
@@ -77,7 +78,7 @@ DEPTHS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] =
 }
 
 
-class ResNet(nnx.Module):
+class ResNet(SequentialNetwork):
     """ResNet with 18, 34, 50, 101 or 152 layers, or ResNeXt with 50, 101 or 152 (32×4d).
 
     | layer                         | output   | for 32×32 images     |
@@ -124,7 +125,6 @@ class ResNet(nnx.Module):
         self.pool5 = GlobalAvgPool()
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.conv1(images)
-        x = self.pool1(x) if self.pool1 else x
-        return self.out(self.pool5(self.blocks(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        pool1 = (self.pool1,) if self.pool1 else ()
+        return (self.conv1, *pool1, self.blocks, self.pool5, self.out)

@@ -6,12 +6,13 @@ from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import ConvNorm, GlobalAvgPool, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Ma et al. 2018, table 5: output channels and number of units of stages 2 to 4.
 STAGES = ((116, 4), (232, 8), (464, 4))
 
 
-class ShuffleNetV2(nnx.Module):
+class ShuffleNetV2(SequentialNetwork):
     """ShuffleNetV2 1.0×.
 
     | layer                   | output     |
@@ -46,9 +47,8 @@ class ShuffleNetV2(nnx.Module):
         self.pool = GlobalAvgPool()
         self.out = Linear(1024, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.stages(self.pool1(self.stem(images)))
-        return self.out(self.pool(self.last(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.stem, self.pool1, self.stages, self.last, self.pool, self.out)
 
 
 class Unit(nnx.Module):

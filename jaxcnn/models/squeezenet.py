@@ -4,6 +4,7 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn.models.layers import Branches, Conv, ConvReLU, Dropout, GlobalAvgPool, MaxPool
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 # Iandola et al. 2016, table 1, as changed in version 1.1: channels of the squeeze convolution, and
 # of each of the two expand convolutions; stages are separated by max pools 3×3 with stride 2.
@@ -14,7 +15,7 @@ STAGES = (
 )
 
 
-class SqueezeNet(nnx.Module):
+class SqueezeNet(SequentialNetwork):
     """SqueezeNet 1.1: biases, no batch norm.
 
     | layer                                   | output     |
@@ -51,9 +52,8 @@ class SqueezeNet(nnx.Module):
         self.out = Conv(channels, num_classes, 1, kernel_init=normal, rngs=rngs)
         self.pool = GlobalAvgPool()
 
-    def __call__(self, images: Array) -> Array:
-        x = self.dropout(self.stages(self.conv1(images)))
-        return self.pool(nnx.relu(self.out(x)))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.conv1, self.stages, self.dropout, self.out, nnx.relu, self.pool)
 
 
 class Fire(nnx.Module):

@@ -3,11 +3,11 @@
 from functools import partial
 
 from flax import nnx
-from jax import Array
 
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import ConvReLU, Dropout, he_normal
 from jaxcnn.models.plan import chain
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 from jaxcnn.models.shapes import flat_size, flatten
 
 # Simonyan & Zisserman 2015, table 1, columns A, D and E.
@@ -18,7 +18,7 @@ PLANS = {
 }
 
 
-class VGG(nnx.Module):
+class VGG(SequentialNetwork):
     """VGG with 11, 16 or 19 layers.
 
     The convolutions 3×3 with ReLU and the max pools 2×2 of `PLANS`; then two dense layers of 4096
@@ -41,7 +41,7 @@ class VGG(nnx.Module):
         self.dropout2 = Dropout(0.5, rngs=rngs)
         self.out = Linear(4096, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        x = self.dropout1(nnx.relu(self.dense1(flatten(self.convolve(images)))))
-        x = self.dropout2(nnx.relu(self.dense2(x)))
-        return self.out(x)
+    def sequence(self) -> tuple[Layer, ...]:
+        hidden1 = (self.dense1, nnx.relu, self.dropout1)
+        hidden2 = (self.dense2, nnx.relu, self.dropout2)
+        return (self.convolve, flatten, *hidden1, *hidden2, self.out)

@@ -6,11 +6,12 @@ from jax import Array
 from jaxcnn.fast_layers import Linear
 from jaxcnn.models.layers import Conv, GlobalAvgPool, he_normal
 from jaxcnn.models.residual import NormReLU
+from jaxcnn.models.sequential import Layer, SequentialNetwork
 
 DEPTH, WIDENING = 28, 10
 
 
-class WideResNet(nnx.Module):
+class WideResNet(SequentialNetwork):
     """WideResNet-28-10, without dropout.
 
     | layer                              | output    |
@@ -40,8 +41,8 @@ class WideResNet(nnx.Module):
         self.pool = GlobalAvgPool()
         self.out = Linear(channels, num_classes, rngs=rngs)
 
-    def __call__(self, images: Array) -> Array:
-        return self.out(self.pool(self.norm(self.blocks(self.stem(images)))))
+    def sequence(self) -> tuple[Layer, ...]:
+        return (self.stem, self.blocks, self.norm, self.pool, self.out)
 
 
 class Block(nnx.Module):

@@ -9,6 +9,7 @@ from jaxcnn.parallel.data import Data, Fsdp
 from jaxcnn.parallel.jit import Jit
 from jaxcnn.parallel.mesh import mesh_shape
 from jaxcnn.parallel.mesh_strategy import MeshStrategy
+from jaxcnn.parallel.pipeline import Pipeline
 from jaxcnn.parallel.pmap import Pmap
 from jaxcnn.parallel.rules import LargestAxis, Rule
 from jaxcnn.parallel.strategy import Strategy, abstract, batch_share
@@ -16,6 +17,7 @@ from jaxcnn.parallel.tensor import DataTensor, Tensor
 
 __all__ = [
     "AUTO",
+    "FOR_ANY_NETWORK",
     "REFERENCE",
     "STRATEGIES",
     "LargestAxis",
@@ -29,6 +31,7 @@ __all__ = [
     "mesh_axes",
     "mesh_sizes",
     "resolve",
+    "state_copies",
     "strategy",
 ]
 
@@ -39,7 +42,9 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "fsdp": Fsdp,
     "tensor": Tensor,
     "data_tensor": DataTensor,
+    "pipeline": Pipeline,
 }
+FOR_ANY_NETWORK = tuple(name for name, kind in STRATEGIES.items() if kind.any_network)
 REFERENCE = "jit"  # the strategy whose results every other one must reproduce
 AUTO = "auto"
 
@@ -76,6 +81,15 @@ def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
     """
     mesh_sizes(name, available, mesh)
     return STRATEGIES[resolve(name, available)].batch_multiple(available, mesh)
+
+
+def state_copies(name: str, available: int) -> int:
+    """The number of copies of the train state that a strategy, or ``auto``, has on its devices.
+
+    >>> state_copies("data", 8), state_copies("pipeline", 8)
+    (8, 1)
+    """
+    return STRATEGIES[resolve(name, available)].state_copies(available)
 
 
 def mesh_sizes(name: str, available: int, mesh: str | None = None) -> dict[str, int]:

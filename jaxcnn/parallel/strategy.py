@@ -30,6 +30,7 @@ class Strategy(abc.ABC):
     Attributes:
       about: one line for listings.
       spans_processes: whether its devices may belong to several processes.
+      any_network: whether it computes every network.
       devices: the devices it uses.
       options: compiler options of the programs it compiles.
       batch_sharding: passed to every step it compiles.
@@ -41,6 +42,7 @@ class Strategy(abc.ABC):
 
     about: ClassVar[str]
     spans_processes: ClassVar[bool] = True
+    any_network: ClassVar[bool] = True
     state_placement: Any
     batch_placement: Any
     data_placement: Any
@@ -69,6 +71,24 @@ class Strategy(abc.ABC):
           mesh: the shape of the mesh; None for the default one.
         """
         return cls.device_count(available)
+
+    @classmethod
+    def state_copies(cls, available: int) -> int:
+        """The number of copies of the train state on all devices together."""
+        return cls.device_count(available)
+
+    def for_step(self, step: TrainStep, state: Shapes, batch: Shapes) -> "Strategy":
+        """The strategy for one network: itself, unless its placements depend on the network.
+
+        Args:
+          step: the step that it will compile.
+          state: the state that it will place, or its shapes.
+          batch: a batch, or its shapes.
+
+        Raises:
+          InputError: the strategy cannot divide this network or this batch.
+        """
+        return self
 
     def check_batch_size(self, batch_size: int) -> None:
         """Raises `InputError` unless the batch size is a positive multiple of `batch_multiple`."""

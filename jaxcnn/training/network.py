@@ -54,6 +54,7 @@ class Network:
         *,
         train: bool,
         batch_rows: Array | None = None,
+        layers: Callable[[nnx.Module, Array], Any] | None = None,
     ) -> tuple[Any, PyTree]:
         """Runs the network.
 
@@ -65,6 +66,8 @@ class Network:
           train: training mode (batch statistics, dropout) or evaluation mode.
           batch_rows: ``i32[N]``, the positions of the images in the global batch, by which layers
             draw random numbers; None for 0, 1, 2, …
+          layers: calls some layers of the network with `images`, which are then their inputs and
+            keep their dtype, as the outputs do; None for all layers.
 
         Returns:
           The outputs in float32, and the next `model_state`.
@@ -82,7 +85,10 @@ class Network:
         layout = sharding.channel_layout
         if layout:
             model.set_attributes(channel_layout=layout, raise_if_not_found=False)
-        outputs = cast(model(images.astype(dtype)), jnp.float32)
+        if layers:
+            outputs = layers(model, images)
+        else:
+            outputs = cast(model(images.astype(dtype)), jnp.float32)
         if layout:  # the objective compares all channels of an example
             outputs = jax.tree.map(layout.gather, outputs)
         model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state

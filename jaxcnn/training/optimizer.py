@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Callable
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from jaxcnn.errors import InputError, require_known
@@ -90,8 +92,31 @@ def optimizer(
     else:
         transformation = OPTIMIZERS[name](rate)
     if clip_norm:
-        return optax.chain(optax.clip_by_global_norm(clip_norm), transformation)
+        return optax.chain(clip_by_norm(clip_norm), transformation)
     return transformation
+
+
+def clip_by_norm(limit: float) -> optax.GradientTransformationExtraArgs:
+    """`optax.clip_by_global_norm`, also for gradients of which some are on other devices.
+
+    Its ``update`` takes ``global_norm``, ``f32[]``, the norm of all gradients together; None for
+    that of the gradients it is called with.
+
+    >>> update = clip_by_norm(1.0).update
+    >>> float(update(jnp.float32(3), optax.EmptyState(), global_norm=jnp.float32(6))[0])
+    0.5
+    """
+    whole = optax.clip_by_global_norm(limit)
+
+    def update(updates, state, params=None, *, global_norm=None, **_):
+        if global_norm is None:
+            return whole.update(updates, state, params)
+        is_small = global_norm < limit
+        return jax.tree.map(
+            lambda g: jnp.where(is_small, g, g / global_norm * limit), updates
+        ), state
+
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def schedule(

@@ -49,6 +49,8 @@ class EvalStep:
         self, state: TrainState, images: Array, sharding: BatchSharding = UNSHARDED
     ) -> Array:
         """The network's outputs for images ``[N, H, W, C]``: logits ``f32[N, classes]``."""
+        if sharding.layers:
+            return sharding.layers.outputs(self, state, images)
         params = state.ema_params or state.params
         images = self.network.preprocess(images, None)
         outputs, _ = self.network.apply(
@@ -102,6 +104,8 @@ class TrainStep:
         Arguments and metrics are those of `EvalStep.__call__`; the metrics are of training mode,
         before the update. With a penalty there is a further metric, ``penalty``.
         """
+        if sharding.layers:
+            return sharding.layers.train(self, state, batch)
         rows = _batch_rows(len(batch["image"]), sharding.axis_name)
         examples = sharding.psum(jnp.sum(mask_of(batch)))
         grads, metrics, model_state = accumulate(
@@ -110,10 +114,35 @@ class TrainStep:
             batch,
             rows,
             count=self.microbatches,
-            together=_PAIR if self.mix else 1,
+            together=self.together,
         )
         grads = jax.tree.map(lambda g: g / state.loss_scale, sharding.psum(grads))
-        return self._update(state, grads, model_state), sharding.psum(metrics)
+        return self.update(state, grads, model_state), sharding.psum(metrics)
+
+    @property
+    def together(self) -> int:
+        """The number of neighbouring rows that must be in the same microbatch."""
+        return _PAIR if self.mix else 1
+
+    def inputs(self, state: TrainState, batch: Batch, rows: Array) -> tuple[Array, Batch]:
+        """The network's input for some rows, augmented and mixed, and the batch to compare with.
+
+        Args:
+          state: its key and its step are used.
+          batch: the rows.
+          rows: ``i32[N]``, their positions in the global batch.
+        """
+        step_key = jax.random.fold_in(state.key, state.step)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(step_key, rows)
+        images = self.network.preprocess(batch["image"], keys)
+        if self.mix:
+            return self.mix(images, batch, jax.random.fold_in(step_key, _MIX))
+        return images, batch
+
+    @property
+    def training_objective(self) -> Objective:
+        """The objective that is minimised."""
+        return self.objective or self.network.objective
 
     def _gradients(
         self,
@@ -137,12 +166,7 @@ class TrainStep:
         Returns:
           Gradients, metrics, and the next `model_state`.
         """
-        step_key = jax.random.fold_in(state.key, state.step)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(step_key, rows)
-        images = self.network.preprocess(batch["image"], keys)
-        if self.mix:
-            images, batch = self.mix(images, batch, jax.random.fold_in(step_key, _MIX))
-        objective = self.objective or self.network.objective
+        images, batch = self.inputs(state, batch, rows)
 
         def scaled_loss(params):
             outputs, next_model_state = self.network.apply(
@@ -154,7 +178,7 @@ class TrainStep:
                 train=True,
                 batch_rows=rows,
             )
-            metrics = objective(outputs, batch)
+            metrics = self.training_objective(outputs, batch)
             total = metrics["loss"]
             if self.penalty:
                 metrics["penalty"] = self.penalty(params) * metrics["count"]
@@ -171,9 +195,31 @@ class TrainStep:
             step=jnp.int32(step), lr_scale=jnp.float32(lr_scale), opt_state=opt_state
         )
 
-    def _update(self, state: TrainState, grads: PyTree, model_state: PyTree) -> TrainState:
+    def update(
+        self,
+        state: TrainState,
+        grads: PyTree,
+        model_state: PyTree,
+        *,
+        norm: Array | None = None,
+        finite: Array | None = None,
+    ) -> TrainState:
+        """The state after an update of all parameters, or of those of some layers.
+
+        Args:
+          state: before the step; its `params`, `ema_params` and `opt_state` may be those of some
+            layers.
+          grads: of `params`.
+          model_state: the next one.
+          norm: ``f32[]``, the norm of the gradients of all layers, where `grads` are of some.
+          finite: ``bool[]``, whether the gradients of all layers are finite, where `grads` are of
+            some.
+        """
+        optimizer = optax.with_extra_args_support(self.optimizer)
         with jax.numpy_dtype_promotion("standard"):  # Optax mixes integers and floats
-            updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+            updates, opt_state = optimizer.update(
+                grads, state.opt_state, state.params, global_norm=norm
+            )
         updates = jax.tree.map(lambda update: state.lr_scale * update, updates)
         params = optax.apply_updates(state.params, updates)
         ema_params = state.ema_params
@@ -186,7 +232,7 @@ class TrainStep:
             "model_state": model_state,
         }
         if self.network.precision.scales_loss:  # an overflow changes nothing but the loss scale
-            finite = all_finite(grads)
+            finite = all_finite(grads) if finite is None else finite
             before = {name: getattr(state, name) for name in changed}
             changed = jax.tree.map(functools.partial(jnp.where, finite), changed, before)
             scale, finite_steps = next_scale(state.loss_scale, state.finite_steps, finite)

@@ -201,7 +201,7 @@ def test_every_strategy_counts_the_same(devices, name):
     state, step, batch = abstract_step(name, 16)
     expected = 2 * 16 * (3 * sum(LAYERS[name]) - LAYERS[name][0])
     zeros = {key: np.zeros(value.shape, value.dtype) for key, value in batch.items()}
-    for strategy_name in parallel.STRATEGIES:
+    for strategy_name in parallel.FOR_ANY_NETWORK:
         strategy = parallel.strategy(strategy_name, devices)
         placed = strategy.place(state), strategy.place_batch(zeros)
         assert model_flops(strategy.compile(step), *placed) == expected, strategy_name

@@ -80,7 +80,7 @@ def reference():
 
 
 @pytest.mark.parametrize("count", [1, 2, 8])
-@pytest.mark.parametrize("name", parallel.STRATEGIES)
+@pytest.mark.parametrize("name", parallel.FOR_ANY_NETWORK)
 def test_every_strategy_takes_the_same_steps(name, count, devices, reference):
     expected_history, expected = reference
     history, state = train(parallel.strategy(name, devices[:count]))
@@ -98,7 +98,7 @@ def test_every_strategy_takes_the_same_steps(name, count, devices, reference):
                 np.testing.assert_allclose(leaf, expected_leaf, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", parallel.STRATEGIES)
+@pytest.mark.parametrize("name", parallel.FOR_ANY_NETWORK)
 def test_microbatches_of_a_device_have_rows_of_every_device(name, devices):
     """Of 16 rows on 8 devices, each holds one of each half; batch norm sees those of one half."""
     images = np.random.default_rng(0).random((16, 2, 2, 1), np.float32)

@@ -22,7 +22,7 @@ STEPS = 4
 # neighbor, 1 part in 256.
 TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-6}, "bfloat16": {"rtol": 2e-2, "atol": 2e-3}}
 
-EVERY_STRATEGY = pytest.mark.parametrize("name", parallel.STRATEGIES)
+EVERY_STRATEGY = pytest.mark.parametrize("name", parallel.FOR_ANY_NETWORK)
 
 
 class SmallNet(nnx.Module):

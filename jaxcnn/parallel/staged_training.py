@@ -1,0 +1,273 @@
+"""The train step of a network in stages, as each device runs it; see `schedule`."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxcnn.parallel.packing import Buffers
+from jaxcnn.parallel.schedule import (
+    Wire,
+    backward_ticks,
+    forward_ticks,
+    microbatch,
+    row,
+    set_row,
+    to_next,
+    to_previous,
+)
+from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork
+from jaxcnn.training.microbatches import split
+from jaxcnn.training.objective import Batch, Metrics, mask_of
+from jaxcnn.training.precision import all_finite
+from jaxcnn.training.state import PyTree, TrainState
+from jaxcnn.training.step import TrainStep
+
+Part = tuple[Batch, Array]  # a microbatch, and the positions of its rows in the batch
+
+
+def train(
+    network: StagedNetwork, step: TrainStep, state: TrainState, batch: Batch
+) -> tuple[TrainState, Metrics]:
+    """Takes one step.
+
+    Args:
+      network: the stages.
+      step: of the whole network.
+      state: of the device's stage, packed.
+      batch: the whole batch.
+
+    Returns:
+      The next state of the stage, packed, and the metrics of `TrainStep`.
+    """
+    parts = split((batch, jnp.arange(len(batch["image"]))), network.microbatches, step.together)
+    images, _ = jax.eval_shape(step.inputs, state, *row(parts, 0))
+    wire = Wire(tuple(network.boundaries(step.network, images, train=True)[:-1]))
+    stages = _Stages(network, step, state, parts, jnp.sum(mask_of(batch)), wire)
+    inputs, statistics, model_state = _forward(stages)
+    grads, metrics, model_state = _backward(stages, inputs, statistics, model_state)
+    metrics = lax.psum(metrics, AXIS)
+    if step.penalty:
+        penalty, penalty_grads = _of_this_stage(stages, stages.penalty)
+        metrics["penalty"] = lax.psum(penalty, AXIS) * metrics["count"]
+        grads = jax.tree.map(lambda g, p: g + state.loss_scale * p, grads, penalty_grads)
+    grads = jax.tree.map(lambda g: g / state.loss_scale, grads)
+    squares = sum(jnp.sum(g * g) for g in jax.tree.leaves(grads))
+    update = functools.partial(
+        stages.update,
+        grads=grads,
+        model_state=model_state,
+        norm=jnp.sqrt(lax.psum(squares, AXIS)),
+        finite=lax.pmin(all_finite(grads).astype(jnp.int32), AXIS) > 0,
+    )
+    return _of_this_stage(stages, update), metrics
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """What a device may compute in a step, as functions of the number of its stage.
+
+    Attributes:
+      network, step, state: as in `train`.
+      parts: the microbatches, a `Part` of which each array is ``[M, N / M, …]``.
+      examples: the number of examples in the batch, ``f32[]``.
+      wire: between stages.
+    """
+
+    network: StagedNetwork
+    step: TrainStep
+    state: TrainState
+    parts: Any
+    examples: Array
+    wire: Wire
+
+    def params(self, stage: int) -> PyTree:
+        """The parameters of a stage."""
+        return self.network.packings["params"].unpack_part(stage, self.state.params)
+
+    def call(
+        self, stage: int, params: PyTree, x: Array, model_state: Buffers, part: Part
+    ) -> tuple[Any, Buffers]:
+        """The outputs of a stage and its next `model_state`.
+
+        Keys and counters of random numbers are those before the step, as in
+        `microbatches.accumulate`.
+        """
+        model_state = _with_counters_of(self.state.model_state, model_state)
+        state = self.network.unpack(stage, self.state.replace(model_state=model_state))
+        batch, rows = part
+        x = self.wire.read(stage - 1, x) if stage else self.step.inputs(state, batch, rows)[0]
+        outputs, after = self.network.apply(
+            self.step.network, stage, state.replace(params=params), x, train=True, batch_rows=rows
+        )
+        return outputs, self.network.packings["model_state"].pack_part(after)
+
+    def loss(
+        self, params: PyTree, x: Array, model_state: Buffers, part: Part
+    ) -> tuple[Array, tuple[Metrics, Buffers]]:
+        """The term of a microbatch in the scaled loss; then its metrics, and `model_state`."""
+        outputs, model_state = self.call(self.network.last, params, x, model_state, part)
+        _, batch = self.step.inputs(self.state, *part)
+        metrics = self.step.training_objective(outputs, batch)
+        return metrics["loss"] / self.examples * self.state.loss_scale, (metrics, model_state)
+
+    def forward(
+        self, stage: int, x: Array, model_state: Buffers, part: Part
+    ) -> tuple[Array, Buffers]:
+        """What a stage passes on, and its next `model_state`."""
+        outputs, model_state = self.call(stage, self.params(stage), x, model_state, part)
+        return self.wire.write(outputs), model_state
+
+    def backward(
+        self, stage: int, x: Array, model_state: Buffers, part: Part, cotangent: Array
+    ) -> tuple[Array, tuple[Buffers, Metrics], Buffers]:
+        """What a stage passes back, its gradients and metrics, and its next `model_state`."""
+        params, pack = self.params(stage), self.network.packings["params"].pack_part
+        if stage == self.network.last:
+            differentiate = jax.grad(self.loss, argnums=(0, 1), has_aux=True)
+            (grads, dx), (metrics, after) = differentiate(params, x, model_state, part)
+            return dx, (pack(grads), metrics), after
+
+        def call(params, x):
+            return self.call(stage, params, x, model_state, part)
+
+        _, pull_back, after = jax.vjp(call, params, x, has_aux=True)
+        grads, dx = pull_back(self.wire.read(stage, cotangent))
+        return dx, (pack(grads), self.zero_metrics()), after
+
+    def zero_metrics(self) -> Metrics:
+        """Zeros in place of the metrics of the objective."""
+        return {name: jnp.zeros(()) for name in self.step.evaluation.metrics}
+
+    def penalty(self, stage: int) -> tuple[Array, Buffers]:
+        """The penalty of a stage's parameters, and its gradients."""
+        penalty, grads = jax.value_and_grad(self.step.penalty)(self.params(stage))
+        return penalty, self.network.packings["params"].pack_part(grads)
+
+    def update(
+        self,
+        stage: int,
+        *,
+        grads: Buffers,
+        model_state: Buffers,
+        norm: Array,
+        finite: Array,
+    ) -> TrainState:
+        """The next state of a stage, packed."""
+        packings = self.network.packings
+        state = self.step.update(
+            self.network.unpack(stage, self.state),
+            packings["params"].unpack_part(stage, grads),
+            packings["model_state"].unpack_part(stage, model_state),
+            norm=norm,
+            finite=finite,
+        )
+        return state.replace(
+            **{name: packings[name].pack_part(getattr(state, name)) for name in PACKED}
+        )
+
+
+def _forward(stages: _Stages) -> tuple[Array, Buffers, Buffers]:
+    """All forward ticks.
+
+    Returns:
+      The inputs of the device's stage for each microbatch, ``[M, n]``; the running statistics that
+      it had before each, ``[M, n]``; and the next `model_state`.
+    """
+    count, last, stage = stages.network.microbatches, stages.network.last, lax.axis_index(AXIS)
+    first = stages.state.model_state
+
+    def idle(x, model_state, part):
+        return jnp.zeros_like(x), model_state
+
+    branches = [idle, *(functools.partial(stages.forward, number) for number in range(last))]
+
+    def tick(number, carry):
+        inputs, statistics, model_state = carry
+        m, active = microbatch(number, stage, count)
+        active &= stage < last
+        statistics = {
+            name: set_row(rows, m, model_state[name], active) for name, rows in statistics.items()
+        }
+        outputs, model_state = lax.switch(
+            jnp.where(active, stage + 1, 0), branches, inputs[m], model_state, row(stages.parts, m)
+        )
+        arrived, valid = microbatch(number, stage - 1, count)
+        inputs = set_row(inputs, arrived, to_next(outputs, last + 1), valid & (stage > 0))
+        return inputs, statistics, model_state
+
+    statistics = {
+        name: jnp.zeros((count, *values.shape), values.dtype)
+        for name, values in first.items()
+        if _is_floating(values)
+    }
+    carry = stages.wire.empty(count), statistics, first
+    return lax.fori_loop(0, forward_ticks(last + 1, count), tick, carry)
+
+
+def _backward(
+    stages: _Stages, inputs: Array, statistics: Buffers, model_state: Buffers
+) -> tuple[Buffers, Metrics, Buffers]:
+    """All backward ticks.
+
+    Returns:
+      The gradients of the device's stage and the metrics, summed over microbatches; the metrics
+      are zero but on the last device. Then the next `model_state`.
+    """
+    count, last, stage = stages.network.microbatches, stages.network.last, lax.axis_index(AXIS)
+
+    def idle(sums, model_state, x, saved, part, cotangent):
+        return sums, model_state, jnp.zeros_like(cotangent)
+
+    def branch(number):
+        def run(sums, model_state, x, saved, part, cotangent):
+            is_last = number == last
+            before = model_state if is_last else model_state | saved
+            dx, terms, after = stages.backward(number, x, before, part, cotangent)
+            return jax.tree.map(jnp.add, sums, terms), after if is_last else model_state, dx
+
+        return run
+
+    branches = [idle, *map(branch, range(last + 1))]
+
+    def tick(number, carry):
+        sums, model_state, cotangent = carry
+        m, active = microbatch(number, last - stage, count)
+        sums, model_state, dx = lax.switch(
+            jnp.where(active, stage + 1, 0),
+            branches,
+            sums,
+            model_state,
+            inputs[m],
+            row(statistics, m),
+            row(stages.parts, m),
+            cotangent,
+        )
+        return sums, model_state, to_previous(dx, last + 1)
+
+    sums = jax.tree.map(jnp.zeros_like, stages.state.params), stages.zero_metrics()
+    carry = sums, model_state, stages.wire.empty()[0]
+    sums, model_state, _ = lax.fori_loop(0, backward_ticks(last + 1, count), tick, carry)
+    return *sums, model_state
+
+
+def _of_this_stage(stages: _Stages, function: Callable[[int], Any]) -> Any:
+    """The result of a function of the number of the stage, for the stage of this device."""
+    count = len(stages.network.stages)
+    branches = [functools.partial(function, stage) for stage in range(count)]
+    return lax.switch(lax.axis_index(AXIS), branches)
+
+
+def _with_counters_of(first: Buffers, current: Buffers) -> Buffers:
+    """`current` with the keys and counters of `first`."""
+    return {
+        name: values if _is_floating(values) else first[name] for name, values in current.items()
+    }
+
+
+def _is_floating(values: Array) -> bool:
+    return jnp.issubdtype(values.dtype, jnp.floating)
