@@ -121,9 +121,9 @@ def plus_minus(share: float) -> str:
     """An uncertainty as text.
 
     >>> plus_minus(0.0123), plus_minus(0.2), plus_minus(7.0)
-    ('± 1.2 %', '± 20 %', '± more than 100 %')
+    ('± 1.2 %', '± 20 %', '± >100 %')
     """
-    return f"± {100 * share:.2g} %" if share < 0.995 else "± more than 100 %"
+    return f"± {100 * share:.2g} %" if share < 0.995 else "± >100 %"
 
 
 def noise_remark(share: float, verdict: str) -> str:
