@@ -103,7 +103,7 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         state, step = build()
     elif hasattr(model, "whiten"):  # from images: so is a first layer that whitens
         model = _build_model(config, dataset, preprocessing)
-        model.whiten(_normalized_sample(splits.train, preprocessing))
+        model.whiten(_normalized_sample(splits.train, preprocessing))  # type: ignore[attr-defined]
         state, step = _create(config, model, preprocessing, fit_config)
     else:
         state, step = strategy.create(build)

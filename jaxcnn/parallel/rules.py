@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.errors import InputError
 
@@ -73,7 +73,7 @@ TENSOR_RULES = (
 )
 
 
-def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh) -> Any:
+def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractMesh) -> Any:
     """The sharding of each array of a train state.
 
     Parameters and running statistics follow the rules; those that match none are replicated. The
@@ -103,7 +103,7 @@ def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh) -> Any:
     return jax.tree.map_with_path(sharding, state)
 
 
-def parameter_shardings(params: Shapes, rules: Sequence[Rule], mesh: Mesh) -> Any:
+def parameter_shardings(params: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractMesh) -> Any:
     """The sharding of each parameter of a network; see `state_shardings`."""
     return jax.tree.map_with_path(
         lambda path, leaf: NamedSharding(
@@ -114,7 +114,11 @@ def parameter_shardings(params: Shapes, rules: Sequence[Rule], mesh: Mesh) -> An
 
 
 def array_spec(
-    path: Path, array: jax.ShapeDtypeStruct, kind: str, rules: Sequence[Rule], mesh: Mesh
+    path: Path,
+    array: jax.ShapeDtypeStruct,
+    kind: str,
+    rules: Sequence[Rule],
+    mesh: Mesh | AbstractMesh,
 ) -> PartitionSpec:
     """The partition of one array by the rule that is for it, if there is one.
 
@@ -146,15 +150,17 @@ def _takes_rank(rule: Rule, rank: int) -> bool:
     return isinstance(rule.spec, LargestAxis) or len(rule.spec) == rank
 
 
-def _checked_spec(name: str, shape: tuple[int, ...], rule: Rule, mesh: Mesh) -> PartitionSpec:
+def _checked_spec(
+    name: str, shape: tuple[int, ...], rule: Rule, mesh: Mesh | AbstractMesh
+) -> PartitionSpec:
     """The partition by this rule.
 
     Raises:
       InputError: the mesh lacks an axis of the rule, the rule has one twice, or it is strict and
         the devices cannot share the array equally.
     """
-    is_largest = isinstance(rule.spec, LargestAxis)
-    entries = (rule.spec.mesh_axis,) if is_largest else tuple(rule.spec)
+    spec = rule.spec
+    entries = (spec.mesh_axis,) if isinstance(spec, LargestAxis) else tuple(spec)
     used = [axis for entry in entries for axis in _mesh_axes(entry)]
     for axis in used:
         if axis not in mesh.shape:
@@ -166,8 +172,8 @@ def _checked_spec(name: str, shape: tuple[int, ...], rule: Rule, mesh: Mesh) -> 
             raise InputError(
                 f"sharding rule {rule.path!r} divides {name} over mesh axis {axis!r} twice"
             )
-    if is_largest:
-        return rule.spec.spec(shape, mesh.shape[rule.spec.mesh_axis])
+    if isinstance(spec, LargestAxis):
+        return spec.spec(shape, mesh.shape[spec.mesh_axis])
     for size, entry in zip(shape, entries, strict=True):
         devices = math.prod(mesh.shape[axis] for axis in _mesh_axes(entry))
         if size % devices and rule.strict:
@@ -177,7 +183,7 @@ def _checked_spec(name: str, shape: tuple[int, ...], rule: Rule, mesh: Mesh) -> 
             )
         if size % devices:
             return PartitionSpec()
-    return rule.spec
+    return spec
 
 
 def _mesh_axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:

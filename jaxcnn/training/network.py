@@ -19,6 +19,10 @@ Mix = Callable[[Array, Batch, Array], tuple[Array, Batch]]
 Objective = Callable[..., Metrics]
 
 
+# Their statistics are those of an example: devices with other examples have no part in them.
+_OF_ONE_EXAMPLE = (nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)
+
+
 def unit_scale(images: Array, keys: Array | None) -> Array:
     """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
@@ -80,7 +84,9 @@ class Network:
             for part in [getattr(model, name) for name in self.trainable] or [model]:
                 part.train()
         axis_name = sharding.axis_name if train else None
-        model.set_attributes(axis_name=axis_name, raise_if_not_found=False)
+        model.set_attributes(
+            nnx.Not(nnx.Any(*_OF_ONE_EXAMPLE)), axis_name=axis_name, raise_if_not_found=False
+        )
         model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
         layout = sharding.channel_layout
         if layout:
