@@ -18,7 +18,7 @@ from experiments.records.formatting import (
 )
 from experiments.records.metrics import METRICS
 
-MIN_NAME_WIDTH = 34  # columns kept free for the case's name; longer names are folded
+NAME_WIDTH = 40  # names of cases up to this width are not folded
 MAX_REMARKS = 16  # below a table
 
 
@@ -59,14 +59,15 @@ def print_table(
         for name in columns
         if any(name in record.metrics for record in records)
     }
-    shown, hidden = _columns_that_fit(cells, console.width)
+    labels = case_labels(records)
+    name_width = min(max(map(len, labels)), NAME_WIDTH)
+    shown, hidden = _columns_that_fit(cells, console.width - name_width - 2)
     table = Table(
         title=f"{study}: {accelerator_label(records[0])}",
         title_justify="left",
         box=rich.box.SIMPLE,
         padding=(0, 1, 0, 0),
     )
-    labels = case_labels(records)
     table.add_column("case", overflow="fold")
     for name in shown:
         table.add_column("\n".join(name.split("_")), justify="right", no_wrap=True)
@@ -85,11 +86,9 @@ def _row_label(label: str, status: str) -> str:
     return f"{escape(label)} [{style}]{status}[/]"
 
 
-def _columns_that_fit(
-    cells: Mapping[str, Sequence[str]], width: int
-) -> tuple[list[str], list[str]]:
-    """The first columns that leave room for the name of the case, and the others."""
-    room, shown = width - MIN_NAME_WIDTH, []
+def _columns_that_fit(cells: Mapping[str, Sequence[str]], room: int) -> tuple[list[str], list[str]]:
+    """The first columns that fit into so many characters, and the others."""
+    shown = []
     for name, texts in cells.items():
         room -= 2 + max(map(len, (*name.split("_"), *texts)))
         if room < 0:

@@ -64,7 +64,6 @@ def fill_defaults(config: RunConfig) -> RunConfig:
         "batch_size": BATCH_SIZES[config.preset],
         "optimizer": "momentum",
         "learning_rate": 0.01,
-        "microbatches": 1,
     }
     config = config.with_defaults(defaults)
     require_known("optimizer", config.optimizer, training.OPTIMIZERS)
@@ -104,7 +103,7 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
     options = {name: getattr(config, name) for name in names}
     if config.mesh:
         options["mesh"] = config.mesh
-    if config.microbatches > 1:
+    if config.microbatches not in (None, 1):
         options["microbatches"] = config.microbatches
     return {"point": point} | options | network.noise_settings(config)
 
@@ -135,7 +134,7 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
             seed=config.seed,
             precision=config.precision,
             preprocess=preprocessing.make_preprocess(),
-            microbatches=config.microbatches,
+            microbatches=config.microbatches or 1,
         )
     )
     batch = noise_batch(config.batch_size, shape, num_classes, config.seed)

@@ -22,7 +22,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxcnn.ops import native
-from jaxcnn.ops.partitioning import Dimensions, has_mesh, is_partitioned, partitioned
+from jaxcnn.ops.partitioning import Dimensions, is_partitioned, mesh_of, partitioned
 
 MARK = "jaxcnn_fast_on_cpu"  # a key of an operation's metadata; its value is one of the next two
 NATIVE, XLA = "native", "xla"  # whether the operation may call native kernels
@@ -87,8 +87,9 @@ def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *op
             stack.enter_context(native.without_native_kernels())
         replacement = rule(context.avals_in, context.avals_out[0], params)
         if is_partitioned(context) and native.available():
-            if replacement and replacement.dimensions and has_mesh(context):
-                function = partitioned(replacement.function, replacement.dimensions)
+            mesh = mesh_of(context)
+            if replacement and replacement.dimensions and mesh:
+                function = partitioned(replacement.function, replacement.dimensions, mesh)
                 replacement = Replacement(function)
             else:
                 if replacement and replacement.dimensions:

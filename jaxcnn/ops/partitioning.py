@@ -16,7 +16,7 @@ from jax._src import dispatch
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.ops import native
 
@@ -58,12 +58,15 @@ class Dimensions:
         return list(dict.fromkeys(name for name in everything if name))
 
 
-def partitioned(function: Callable[..., Array], dimensions: Dimensions) -> Callable[..., Array]:
+def partitioned(
+    function: Callable[..., Array], dimensions: Dimensions, mesh: AbstractMesh
+) -> Callable[..., Array]:
     """The function, computed by each device for its part of the operands.
 
     Args:
       function: of arrays, with a single result. Its parts must be computed alike.
       dimensions: of its operands and its result.
+      mesh: of the program.
     """
 
     def partition(mesh: Mesh, operands, result):
@@ -88,7 +91,20 @@ def partitioned(function: Callable[..., Array], dimensions: Dimensions) -> Calla
     rule, factors = dimensions.sharding_rule()
     call = custom_partitioning(function)
     call.def_partition(partition, sharding_rule=rule, **factors)
-    return call
+
+    def call_with_whole_dimensions(*operands: Array) -> Array:
+        # `custom_partitioning` fails where an operand's dimension is divided by a part of a mesh
+        # axis, as that of two groups of channels is by eight devices.
+        pairs = zip(operands, dimensions.operands, strict=True)
+        return call(*(_with_whole_dimensions(array, names, mesh) for array, names in pairs))
+
+    return call_with_whole_dimensions
+
+
+def _with_whole_dimensions(array: Array, names: Sequence[str | None], mesh: AbstractMesh) -> Array:
+    """The array with the dimensions that have no name undivided."""
+    spec = PartitionSpec(*(PartitionSpec.UNCONSTRAINED if name else None for name in names))
+    return lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
 
 
 def is_partitioned(context: mlir.LoweringRuleContext) -> bool:
@@ -103,10 +119,10 @@ def is_partitioned(context: mlir.LoweringRuleContext) -> bool:
     return getattr(axes, "num_devices", 1) != 1
 
 
-def has_mesh(context: mlir.LoweringRuleContext) -> bool:
-    """Whether it is known, in a program that is partitioned, how the devices are arranged."""
+def mesh_of(context: mlir.LoweringRuleContext) -> AbstractMesh | None:
+    """How the devices of a program that is partitioned are arranged; None if it is not known."""
     axes: Any = context.module_context.axis_context
-    return getattr(axes, "abstract_mesh", None) is not None
+    return getattr(axes, "abstract_mesh", None)
 
 
 def for_known_devices(array: Array) -> Array:

@@ -104,7 +104,7 @@ def test_the_same_strategy_produces_the_same_record(strategy, tmp_path):
     (after,) = run_again([*options, f"--strategy={strategy}"], tmp_path)
     assert without_digest(after.case) == without_digest(before.case)
     assert after.settings == before.settings
-    assert after.metrics.keys() == before.metrics.keys()
-    assert after.provenance.keys() == before.provenance.keys()
+    assert after.metrics.keys() - {"bytes_exchanged"} == before.metrics.keys()
+    assert after.provenance.keys() - {"mesh", "collectives"} == before.provenance.keys()
     for name in ("bytes_summed", "flops_per_step", "parameters"):
         assert after.metrics[name] == before.metrics[name], name

@@ -80,7 +80,7 @@ def test_only_the_platform_of_this_process_has_figures_of_merit():
 def test_without_an_accelerator_the_record_says_how_to_add_one(tmp_path, capsys, monkeypatch):
     result = CaseResult({"training_time": 1.0, "compile_time": 0.5, "epochs": 5})
     monkeypatch.setattr(first_cnn.train, "measure", lambda *_: result)
-    monkeypatch.setattr(backend, "select", lambda device: dataclasses.replace(CPU))
+    monkeypatch.setattr(backend, "select", lambda *_: dataclasses.replace(CPU))
     assert run.main(["--study=first_cnn", f"--results={tmp_path}"]) == 0
     (record,) = read_records(tmp_path, "first_cnn")
     assert record["provenance"]["platform"] == "cpu"

@@ -18,6 +18,7 @@ from flax import nnx
 
 from jaxcnn import parallel, training
 from jaxcnn.models.layers import Conv, ConvNorm, ConvReLU, Dropout, GlobalAvgPool
+from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
 from jaxcnn.ops import max_pool
 from jaxcnn.parallel.rules import DATA
@@ -28,23 +29,32 @@ TOLERANCE = {"rtol": 5e-5, "atol": 5e-6}
 UNOPTIMIZED = {"xla_backend_optimization_level": 0}  # compiles in a third of the time
 
 
-class Normalized(nnx.Module):
+class Residual(nnx.Module):
+    """What a convolution adds to its input."""
+
+    def __init__(self, channels: int, rngs: nnx.Rngs):
+        self.conv = ConvNorm(channels, channels, activation=None, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(x + self.conv(x))
+
+
+class Normalized(SequentialNetwork):
     """A residual block with batch norm, whose statistics are those of the global batch.
 
     It has no max pool: where two pixels are equal but for rounding, its gradient takes another way.
     """
 
     def __init__(self, rngs: nnx.Rngs):
-        self.conv1 = ConvNorm(3, 8, rngs=rngs)
-        self.conv2 = ConvNorm(8, 8, activation=None, rngs=rngs)
+        self.conv = ConvNorm(3, 8, rngs=rngs)
+        self.block = Residual(8, rngs)
         self.out = nnx.Linear(8, CLASSES, rngs=rngs)
 
-    def __call__(self, images):
-        x = self.conv1(images)
-        return self.out(GlobalAvgPool()(nnx.relu(x + self.conv2(x))))
+    def sequence(self):
+        return self.conv, self.block, GlobalAvgPool(), self.out
 
 
-class Regularized(nnx.Module):
+class Regularized(SequentialNetwork):
     """Convolutions, then dense layers with dropout, whose masks belong to examples."""
 
     def __init__(self, rngs: nnx.Rngs):
@@ -53,12 +63,11 @@ class Regularized(nnx.Module):
         self.dropout = Dropout(0.4, rngs=rngs)
         self.out = nnx.Linear(32, CLASSES, rngs=rngs)
 
-    def __call__(self, images):
-        x = nnx.relu(self.dense(flatten(max_pool(self.conv(images)))))
-        return self.out(self.dropout(x))
+    def sequence(self):
+        return self.conv, max_pool, flatten, self.dense, nnx.relu, self.dropout, self.out
 
 
-class Grouped(nnx.Module):
+class Grouped(SequentialNetwork):
     """A depthwise and a grouped convolution, whose groups may be on different devices."""
 
     def __init__(self, rngs: nnx.Rngs):
@@ -68,12 +77,12 @@ class Grouped(nnx.Module):
         self.norm = nnx.LayerNorm(32, rngs=rngs)
         self.out = nnx.Linear(32, CLASSES, rngs=rngs)
 
-    def __call__(self, images):
-        x = self.norm(self.grouped(self.depthwise(self.stem(images))))
-        return self.out(jnp.mean(nnx.gelu(x), axis=(1, 2)))
+    def sequence(self):
+        body = self.stem, self.depthwise, self.grouped, self.norm
+        return *body, nnx.gelu, GlobalAvgPool(), self.out
 
 
-class Dense(nnx.Module):
+class Dense(SequentialNetwork):
     """Dense layers alone; ten hidden units are not shared equally by 4 or 8 devices."""
 
     def __init__(self, rngs: nnx.Rngs):
@@ -81,9 +90,8 @@ class Dense(nnx.Module):
         self.dense2 = nnx.Linear(64, 10, rngs=rngs)
         self.out = nnx.Linear(10, CLASSES, rngs=rngs)
 
-    def __call__(self, images):
-        x = nnx.relu(self.dense1(flatten(images)))
-        return self.out(nnx.relu(self.dense2(x)))
+    def sequence(self):
+        return flatten, self.dense1, nnx.relu, self.dense2, nnx.relu, self.out
 
 
 @dataclass(frozen=True)
@@ -132,16 +140,19 @@ class Placement:
 
 
 EVERY_ARRAY = (parallel.Rule("", parallel.LargestAxis(DATA, min_size=1)),)
-ON_SEVERAL = [name for name in parallel.STRATEGIES if parallel.device_count(name, 8) == 8]
+ON_SEVERAL = [name for name in parallel.FOR_ANY_NETWORK if parallel.device_count(name, 8) == 8]
 PLACEMENTS = [
     Placement("jit", 1),
     *(Placement(name, count) for count in (2, 8) for name in ON_SEVERAL),
+    Placement("pipeline", 2),
     Placement("fsdp", 8, rules=EVERY_ARRAY),
     Placement("data_tensor", 8, "2x4"),
 ]
 # The others take as long again.
 SLOW = [
     *(Placement(name, count) for count in (1, 4) for name in ON_SEVERAL),
+    Placement("pipeline", 1),
+    Placement("pipeline", 3),  # more stages need more layers: `test_pipeline`
     Placement("fsdp", 4, rules=EVERY_ARRAY),
     Placement("data_tensor", 8, "1x8"),
     Placement("data_tensor", 8, "8x1"),
@@ -180,6 +191,7 @@ def test_steps_are_those_of_one_device(name, placement, devices):
     strategy = placement.make(devices)
     strategy.options = {} if placement.strategy == "pmap" else UNOPTIMIZED
     created, step = strategy.create(MODELS[name].build)
+    strategy = strategy.for_step(step, created, batches()[0])
     state, compiled, losses = strategy.place(created), strategy.compile(step), []
     for batch in batches():
         state, metrics = compiled(state, strategy.place_batch(batch))
