@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jaxcnn
 from experiments.cli import FAILED, INTERRUPTED, OK, console, option_name, run_command
 from experiments.config import RunConfig
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from jaxcnn.errors import require_known
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
     "experiments": (
         ("hardware", "cli"),
         ("measure", "config"),
-        ("microbenchmarks", "configurations"),
+        ("microbenchmarks",),
         ("records",),
         ("workloads", "peers"),
         ("analysis", "evidence"),

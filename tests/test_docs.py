@@ -75,7 +75,7 @@ def run_cases() -> list:
 def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path, monkeypatch):
     from experiments.cli import parse_options
     from experiments.compare import CompareConfig
-    from experiments.configurations import parse
+    from experiments.config.configurations import parse
     from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig

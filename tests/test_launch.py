@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from tests.support.paths import ROOT
 from tests.support.processes import environment, free_port, read_record
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from experiments.config import RunConfig
-from experiments.configurations import combination
+from experiments.config.configurations import combination
 from experiments.harness.study import Case, Study
 from experiments.records import Record, provenance
 from jaxcnn.backend import Backend

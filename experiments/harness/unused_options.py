@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiments.config import RunConfig
-from experiments.configurations import varied
+from experiments.config.configurations import varied
 from experiments.harness.study import Case
 from experiments.harness.study_cases import StudyCases
 from jaxcnn.backend import Backend

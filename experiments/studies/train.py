@@ -271,4 +271,5 @@ def _provenance(
         "sessions": history.sessions,
         "memory_peak_source": observed_peak(setup.strategy.local_devices)[1],
         **({"winograd": True} if uses_winograd(pipeline.program.executable) else {}),
+        **({"mesh": mesh} if (mesh := setup.strategy.mesh_sizes) else {}),
     } | processes.provenance(case, setup.strategy, pipeline.program)

@@ -114,7 +114,7 @@ def traffic_metrics(program: Compiled) -> dict[str, float]:
 
 
 def provenance(topic: str, strategy: parallel.Strategy, program: Compiled) -> dict[str, Any]:
-    """Processes, hosts, mesh and collective operations, as JSON; empty for a single process.
+    """Processes, hosts and collective operations, as JSON; empty for a single process.
 
     Args:
       topic: the name of the case, see `distributed.exchange`.
@@ -129,7 +129,6 @@ def provenance(topic: str, strategy: parallel.Strategy, program: Compiled) -> di
         "processes": jax.process_count(),
         "hosts": len(set(machines)),
         "devices_per_process": len(strategy.local_devices),
-        "mesh": dict(strategy.data_placement.mesh.shape),
         "collectives": [dataclasses.asdict(operation) for operation in operations],
     }
     return {"distributed": facts}

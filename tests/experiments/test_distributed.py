@@ -63,7 +63,8 @@ def test_two_processes_train_to_the_losses_of_one(tmp_path):
     examples = sum(map(sum, together["mistakes"]["confusion"]))
     assert examples == together["provenance"]["examples"]["test"]
     facts = together["provenance"]["distributed"]
-    assert (facts["processes"], facts["hosts"], facts["mesh"]) == (2, 1, {"data": 2})
+    assert (facts["processes"], facts["hosts"]) == (2, 1)
+    assert together["provenance"]["mesh"] == {"data": 2}
     assert facts["collectives"][0]["kind"] == "all-reduce"
     assert together["metrics"]["bytes_summed"] >= 4 * together["metrics"]["parameters"]
     assert len(together["samples"]["process_step_time"]) in (0, 2)

@@ -75,7 +75,7 @@ def test_unknown_options_and_values_get_one_line_as_well(argument, message, caps
 
 def test_help_imports_neither_jax_nor_flax():
     code = (
-        "import sys; from experiments.configurations import parse\n"
+        "import sys; from experiments.config.configurations import parse\n"
         "try: parse(['--help'])\n"
         "except SystemExit: print([m for m in ('jax', 'flax', 'numpy') if m in sys.modules])"
     )

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from experiments.config import RunConfig
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from experiments.harness import runner
 from experiments.harness.study import Case, CaseResult, Study
 from experiments.harness.study_cases import collect_cases

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from experiments.harness.study_cases import collect_cases
 from experiments.harness.unused_options import unused_options
 from experiments.run import main

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.config import RunConfig
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from experiments.peers import launch
 from experiments.peers.networks import NETWORKS
 from experiments.peers.process import PEERS, PeerFailed

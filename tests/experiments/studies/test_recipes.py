@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from experiments.config import RunConfig
-from experiments.configurations import parse
+from experiments.config.configurations import parse
 from experiments.studies import detection, train
 from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from jaxcnn import models

@@ -24,7 +24,8 @@ from experiments.cli import (
     parse_value,
     split_list,
 )
-from experiments.config import RunConfig, RunOptions
+from experiments.config.options import RunOptions
+from experiments.config.run_config import RunConfig
 from experiments.hardware import tomlfile
 from experiments.hardware.tomlfile import TomlFile
 from jaxcnn.errors import InputError, require_known

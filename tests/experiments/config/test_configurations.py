@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from experiments.config import RunConfig, RunOptions
-from experiments.configurations import LISTS, combination, parse
+from experiments.config.configurations import LISTS, combination, parse
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 

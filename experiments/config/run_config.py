@@ -1,0 +1,117 @@
+"""The configuration of a run: all options, checked."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.config.options import (
+    DeviceAndStudyOptions,
+    DistributedOptions,
+    MeasuringOptions,
+    ModelAndDataOptions,
+    OutputOptions,
+    TrainingOptions,
+)
+from jaxcnn.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(
+    OutputOptions,
+    MeasuringOptions,
+    TrainingOptions,
+    ModelAndDataOptions,
+    DistributedOptions,
+    DeviceAndStudyOptions,
+):
+    """The options of all groups as one flat, validated configuration.
+
+    Attributes:
+      config_digest: of the file that `config` names, as it was when it was read.
+    """
+
+    config_digest: str | None = None
+
+    def __post_init__(self):
+        for name in (
+            "batch_size",
+            "epochs",
+            "image_size",
+            "num_classes",
+            "resize",
+            "patience",
+            "save_every",
+            "microbatches",
+            "memory_limit",
+            "launches",
+        ):
+            self._require(name, lambda value: value >= 1, "must be 1 or more")
+        for name in (
+            "learning_rate",
+            "stages",
+            "target_loss",
+            "time_limit",
+            "connect_timeout",
+            "step_limit",
+        ):
+            self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
+        finite = "must be 0 or a positive number"
+        for name in ("weight_decay", "warmup", "clip_norm", "mixup", "cutmix"):
+            self._require(name, lambda value: 0 <= value < float("inf"), finite)
+        average = "must be 0 or lie between 0 and 1"
+        for name in ("moving_average", "label_smoothing"):
+            self._require(name, lambda value: 0 <= value < 1, average)
+        self._require("workers", lambda value: value >= 0, "must be 0 or more")
+        self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
+        self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
+        self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
+        if self.distributed and self.profile:
+            raise InputError("--profile is for a single process: leave --distributed out")
+        for name in ("coordinator", "num_processes", "process_id"):
+            if not self.distributed and getattr(self, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} goes with --distributed")
+        if self.json and self.list:
+            raise InputError("--json goes with a run or with --dry-run, not with --list")
+
+    def _require(self, name: str, holds: Callable[[float], bool], rule: str) -> None:
+        """Raises `InputError` unless the rule holds for the option's value, or each of them."""
+        given = getattr(self, name)
+        for value in given if isinstance(given, tuple) else (given,):
+            if value is not None and not holds(value):
+                raise InputError(f"--{name.replace('_', '-')}={value}: {rule}")
+
+    @property
+    def studies(self) -> tuple[str, ...]:
+        """Names of the studies, in order, without repetitions."""
+        return tuple(dict.fromkeys(name.strip() for name in self.study.split(",")))
+
+    @property
+    def augmentations(self) -> tuple[str, ...]:
+        """Names of the augmentations, in order."""
+        names = () if self.augment in (None, "none") else self.augment.split(",")
+        return tuple(name.strip() for name in names)
+
+    def replace(self, **changes: Any) -> "RunConfig":
+        return dataclasses.replace(self, **changes)
+
+    def with_defaults(self, defaults: dict[str, Any]) -> "RunConfig":
+        """Fills in these values where an option was not given."""
+        missing = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return self.replace(**missing)
+
+    def case_settings(self) -> dict[str, str | int | float | bool | None]:
+        """The options that make this case different from another: those marked `IDENTITY`.
+
+        Options of `identity_unless` are left out where they are neutral or not given.
+        """
+        settings = {
+            each.name: (getattr(self, each.name), each.metadata)
+            for each in dataclasses.fields(self)
+            if "identity" in each.metadata
+        }
+        return {
+            name: value
+            for name, (value, metadata) in settings.items()
+            if "neutral" not in metadata or value not in (None, metadata["neutral"])
+        }
