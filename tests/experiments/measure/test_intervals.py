@@ -19,8 +19,8 @@ from experiments.measure.timing import time_call
 from tests.support.call_clock import CallClock
 from tests.support.timing_noise import NOISES, fluctuating
 
-# From the fewest samples that `time_call` takes to the most.
-COUNTS = (7, 10, 15, 30, 60, 150, 1000)
+# Samples of a timing; `time_call` takes at least the first number.
+COUNTS = (7, 15, 60, 150, 400)
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9)
 
 
@@ -127,7 +127,7 @@ def test_coverage_at_all_sample_counts(n, correlation):
 @pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.01, 0.05, 0.2])
 @pytest.mark.parametrize("seconds", [0.001, 0.05])
-@pytest.mark.parametrize("correlation", CORRELATIONS)
+@pytest.mark.parametrize("correlation", [0.5, 0.9])
 def test_coverage_of_a_timed_call_that_is_sampled_again(correlation, seconds, deviation):
     """The stopping rule included: sampling goes on while the interval is wide."""
     rng = np.random.default_rng(0)

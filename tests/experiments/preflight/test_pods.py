@@ -1,7 +1,7 @@
 """ResNet-50 compiled for pods of TPUs: which collectives a step has, and their bytes by hand.
 
-At the lowest optimization level a sum into parts is an all-reduce of which each device takes its
-part; the compiler makes it a reduce-scatter at its own level.
+The programs are compiled at the lowest optimization level, at which a sum into parts is an
+all-reduce of which each device takes its part.
 """
 
 import pytest
@@ -82,25 +82,30 @@ def compile_for(request, tmp_path):
 
 
 def test_data_sums_gradients_and_statistics(compile_for):
-    found = compile_for("data")
-    assert found.keys() == {"all-reduce"}
+    traffic = compile_for("data")
+    assert traffic.keys() == {"all-reduce"}
     # Loss and the number of correct predictions are further sums, of 4 bytes each.
-    assert 0 <= found["all-reduce"] - gradients() <= 16
+    assert 0 <= traffic["all-reduce"] - gradients() <= 16
 
 
 def test_fsdp_gathers_each_kernel_once_and_no_activations(compile_for):
-    found = compile_for("fsdp")
-    assert found.keys() == {"all-gather", "all-reduce"}
-    assert found["all-gather"] == KERNELS * BF16
-    assert 0 <= found["all-reduce"] - gradients() <= 16
+    traffic = compile_for("fsdp")
+    gathered, summed = KERNELS * BF16, gradients()
+    if "all-gather" in traffic:
+        assert traffic.keys() == {"all-gather", "all-reduce"}
+        assert traffic["all-gather"] == gathered
+        assert 0 <= traffic["all-reduce"] - summed <= 16
+    else:  # for TPU v2 the compiler gathers by sums, to which other devices contribute zeros
+        assert 0 <= traffic.pop("all-reduce") - summed - gathered <= 4096
+        assert sum(traffic.values()) <= 4096
 
 
 def test_data_tensor_gathers_the_input_of_each_layer_once(compile_for):
-    found = compile_for("data_tensor")
-    assert found.keys() == {"all-gather", "all-reduce"}
+    traffic = compile_for("data_tensor")
+    assert traffic.keys() == {"all-gather", "all-reduce"}
     images = 2 * 16  # of a device: the channels are divided by two
     # The logits, and what the last layer's input has more in float32.
     logits = images * CLASSES * F32 + images * 2048 * (F32 - BF16)
-    assert 0 <= found["all-gather"] - activations(images) <= logits
-    summed = found["all-reduce"] - gradients(2)
+    assert 0 <= traffic["all-gather"] - activations(images) <= logits
+    summed = traffic["all-reduce"] - gradients(2)
     assert 0 <= summed - activations(images) <= logits

@@ -206,11 +206,7 @@ def test_eight_stages(devices):
             pytest.param(name, count, marks=pytest.mark.slow)
             for name, count in [
                 ("resnet18_cifar", 4),
-                ("vgg11", 8),
                 ("mobilenet_v2", 4),
-                ("densenet121", 4),
-                ("convnext_tiny", 4),
-                ("darknet19", 2),
                 ("speedrun_cnn", 4),
             ]
         ),
