@@ -16,7 +16,7 @@ from jax._src import dispatch
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.ops import native
 
@@ -102,7 +102,12 @@ def partitioned(
 
 
 def _with_whole_dimensions(array: Array, names: Sequence[str | None], mesh: AbstractMesh) -> Array:
-    """The array with the dimensions that have no name undivided."""
+    """The array with the dimensions that have no name undivided.
+
+    Along explicit mesh axes it is unchanged: JAX divides dimensions by whole axes only.
+    """
+    if AxisType.Auto not in mesh.axis_types:
+        return array
     spec = PartitionSpec(*(PartitionSpec.UNCONSTRAINED if name else None for name in names))
     return lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
 
