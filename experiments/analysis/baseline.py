@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from experiments.analysis.comparison import Pair, pairs
 from experiments.analysis.regressions import (
     BUSY,
-    DURATIONS,
-    MIN_RUNS,
-    WORSE,
+    SUSPECTED,
     Change,
     changes,
+    correct_for_many,
     status_outcome,
 )
 from experiments.records import Record
@@ -43,25 +42,24 @@ class BaselineComparison:
 
     @property
     def needs_more_runs(self) -> bool:
-        """Whether a time is worse, or was disturbed, with too few runs to compare whole ones."""
-        return any(
-            change.metric in DURATIONS
-            and change.outcome in (WORSE, BUSY)
-            and min(len(pair.before), len(pair.after)) < MIN_RUNS
-            for pair, changed in self.cases
-            for change in changed
-        )
+        """Whether a time differs, or was disturbed, with too few runs to judge it."""
+        return bool(self.count(SUSPECTED) or self.count(BUSY))
+
+    @property
+    def times_judged(self) -> int:
+        """The number of times that were judged by whole runs."""
+        return sum(change.p_value is not None for _, changed in self.cases for change in changed)
 
 
 def compare_with_baseline(
-    before: Sequence[Record], after: Sequence[Record], tolerance: float
+    before: Sequence[Record], after: Sequence[Record], tolerance: float, *, paired: bool = False
 ) -> BaselineComparison:
     """Matches the cases of a baseline with those of a candidate and judges each change.
 
     Args:
       before, after: the records of the baseline and of the candidate, sorted by time.
-      tolerance: as in `regressions.changes`.
+      tolerance, paired: as in `regressions.changes`.
     """
     matches, only_before, only_after = pairs(before, after)
-    cases = [(pair, changes(pair, tolerance)) for pair in matches]
-    return BaselineComparison(cases, only_before, only_after)
+    changed = correct_for_many([changes(pair, tolerance, paired=paired) for pair in matches])
+    return BaselineComparison(list(zip(matches, changed, strict=True)), only_before, only_after)

@@ -1,11 +1,19 @@
-"""Whether a candidate is slower, less accurate or larger than its baseline, by more than noise."""
+"""Whether a candidate is slower, less accurate or larger than its baseline, by more than noise.
 
+A time is judged by whole runs, as a machine changes between two of them. Where there are too few,
+the samples of the newest two show what one may suspect.
+"""
+
+import dataclasses
 import math
 import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from experiments.analysis import significance
 from experiments.analysis.comparison import Pair, samples
 from experiments.measure.noise import Z, compare
 from experiments.records import Record
@@ -32,8 +40,9 @@ ACCURACIES = {
 MEMORY = ("memory_planned", "memory_peak")
 WORK = ("flops_per_step", "flops_per_call")  # shown: more work is another program, not a worse one
 
-MIN_RUNS = 5  # per side, to compare whole runs: the fewest with which the rank test can decide
+MIN_RUNS = 5  # per side, to judge times: with fewer, an unusual run passes for a change
 WORSE, BETTER, SAME, NOT_JUDGED, BUSY = "worse", "better", "same", "not judged", "machine busy"
+SUSPECTED = "suspected"
 NOTABLE_LOAD = 5  # per cent of the processors, as in `measure.noise`
 # Disturbances in the words of `measure.noise`.
 _DISTURBANCE = re.compile(r"other programs took \d+ % of the processors|throttled: [^;']*")
@@ -48,9 +57,10 @@ class Change:
       before, after: in its SI unit; None if missing.
       ratio: after over before, for times by the rank test; None if there is none.
       outcome: `WORSE` or `BETTER` if the change is more than noise and more than the tolerance,
-        else `SAME`; `BUSY` for a time that changed while other programs used the processor; or
-        `NOT_JUDGED`.
+        else `SAME`; `SUSPECTED` for a time that differs between too few runs; `BUSY` if other
+        programs used the processor then; or `NOT_JUDGED`.
       verdict: in words.
+      p_value: of a time that is judged by whole runs, before the correction for other times.
     """
 
     metric: str
@@ -59,9 +69,10 @@ class Change:
     ratio: float | None
     outcome: str
     verdict: str
+    p_value: float | None = None
 
 
-def changes(pair: Pair, tolerance: float) -> list[Change]:
+def changes(pair: Pair, tolerance: float, *, paired: bool = False) -> list[Change]:
     """The changes of the metrics of a case that was measured, or predicted, in both.
 
     Times of simulated devices are ignored.
@@ -69,13 +80,33 @@ def changes(pair: Pair, tolerance: float) -> list[Change]:
     Args:
       pair: the case.
       tolerance: share of a time or of memory, and difference of accuracies, that is accepted.
+      paired: whether the nth run before and the nth after were made one after the other.
     """
     if status_outcome(pair):
         return []
     old, new = pair.before[-1], pair.after[-1]
     simulated = old.provenance.get("simulated") or new.provenance.get("simulated")
     names = [*({} if simulated else DURATIONS), *ACCURACIES, *MEMORY, *WORK]
-    return [_change(pair, name, tolerance) for name in names if _has(old, name)]
+    return [_change(pair, name, tolerance, paired) for name in names if _has(old, name)]
+
+
+def correct_for_many(cases: Sequence[list[Change]]) -> list[list[Change]]:
+    """The changes of all cases; those of times that may be due to their number are `SAME`."""
+    judged = [change for changed in cases for change in changed if change.p_value is not None]
+    corrected = dict(
+        zip(map(id, judged), significance.holm([c.p_value for c in judged]), strict=True)
+    )
+    return [
+        [_corrected(change, corrected.get(id(change), 0.0), len(judged)) for change in changed]
+        for changed in cases
+    ]
+
+
+def _corrected(change: Change, p_value: float, times: int) -> Change:
+    if p_value <= significance.LEVEL or change.outcome not in (WORSE, BETTER):
+        return change
+    verdict = f"{change.verdict}; p = {p_value:.2g} among {times} times: may be chance"
+    return dataclasses.replace(change, outcome=SAME, verdict=verdict)
 
 
 def status_outcome(pair: Pair) -> str:
@@ -120,12 +151,12 @@ def _has(record: Record, name: str) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _change(pair: Pair, name: str, tolerance: float) -> Change:
+def _change(pair: Pair, name: str, tolerance: float, paired: bool) -> Change:
     before, after = (runs[-1].metrics.get(name) for runs in (pair.before, pair.after))
     if not _has(pair.after[-1], name):
         return Change(name, before, None, None, NOT_JUDGED, "missing in the candidate")
     if name in DURATIONS:
-        return _duration(pair, name, tolerance)
+        return _duration(pair, name, tolerance, paired)
     if name in ACCURACIES:
         outcome, verdict = _accuracy(pair, name, tolerance)
     elif name in MEMORY:
@@ -137,33 +168,53 @@ def _change(pair: Pair, name: str, tolerance: float) -> Change:
     return Change(name, before, after, after / before if before else None, outcome, verdict)
 
 
-def _duration(pair: Pair, name: str, tolerance: float) -> Change:
+def _duration(pair: Pair, name: str, tolerance: float, paired: bool) -> Change:
     """Compares whole runs if there are enough, as only those show differences between runs."""
     before, after = (
         [run.metrics[name] for run in runs if _has(run, name)] for runs in (pair.before, pair.after)
     )
-    if min(len(before), len(after)) >= MIN_RUNS:
-        outcome, verdict, ratio = _judge_times(before, after, tolerance)
-        verdict = f"{verdict}; {len(before)} and {len(after)} runs"
-        medians = statistics.median(before), statistics.median(after)
-        return Change(name, *medians, ratio, outcome, verdict)
+    if min(len(before), len(after)) >= MIN_RUNS and min(*before, *after) > 0:
+        return _judge_runs(name, before, after, tolerance, paired and len(before) == len(after))
     old, new = pair.before[-1], pair.after[-1]
     values = old.metrics[name], new.metrics[name]
     old_samples, new_samples = (samples(record, DURATIONS[name]) for record in (old, new))
     if not (old_samples and new_samples):
         verdict = f"measured once per run: needs {MIN_RUNS} runs per side"
         return Change(name, *values, None, NOT_JUDGED, verdict)
-    outcome, verdict, ratio = _judge_times(old_samples, new_samples, tolerance)
+    outcome, verdict, ratio = _suspect(old_samples, new_samples, tolerance)
     disturbed_by = disturbance(old) or disturbance(new)
-    if outcome in (WORSE, BETTER) and disturbed_by:
+    if outcome == SUSPECTED and disturbed_by:
         outcome, verdict = BUSY, f"{verdict}; not judged: {disturbed_by}"
     return Change(name, *values, ratio, outcome, verdict)
 
 
-def _judge_times(
+def _judge_runs(
+    name: str, before: Sequence[float], after: Sequence[float], tolerance: float, paired: bool
+) -> Change:
+    """Compares the geometric means of runs, a time each."""
+    logarithms = np.log(after), np.log(before)
+    ratio = math.exp(np.mean(logarithms[0]) - np.mean(logarithms[1]))
+    p_value = significance.p_value(before, after, paired=paired)
+    is_significant = p_value <= significance.LEVEL
+    is_large = max(ratio, 1 / ratio) > 1 + tolerance
+    result = ("slower" if ratio > 1 else "faster") if is_significant else "no difference detected"
+    within = "; within the tolerance" if is_significant and not is_large else ""
+    count = f"{len(before)} rounds" if paired else f"{len(before)} and {len(after)} runs"
+    return Change(
+        name,
+        statistics.median(before),
+        statistics.median(after),
+        ratio,
+        _outcome(is_significant and is_large, ratio > 1),
+        f"{result}: takes {ratio:.3f} times as long in {count}{within}",
+        p_value,
+    )
+
+
+def _suspect(
     old: Sequence[float], new: Sequence[float], tolerance: float
 ) -> tuple[str, str, float | None]:
-    """Outcome, verdict and ratio of two sets of times."""
+    """Outcome, verdict and ratio of the samples of two runs."""
     try:
         comparison = compare(new, old)
     except (TypeError, ValueError) as error:  # the record may be of another program
@@ -171,10 +222,11 @@ def _judge_times(
     ratio, verdict = comparison.ratio, comparison.verdict
     if comparison.high == math.inf:
         return NOT_JUDGED, verdict, ratio
-    is_large = max(ratio, 1 / ratio) > 1 + tolerance
-    if comparison.different and not is_large:
-        verdict += "; within the tolerance"
-    return _outcome(comparison.different and is_large, ratio > 1), verdict, ratio
+    if not comparison.different:
+        return SAME, verdict, ratio
+    if max(ratio, 1 / ratio) <= 1 + tolerance:
+        return SAME, f"{verdict}; within the tolerance", ratio
+    return SUSPECTED, f"{verdict}; not judged with fewer than {MIN_RUNS} runs per side", ratio
 
 
 def _accuracy(pair: Pair, name: str, tolerance: float) -> tuple[str, str]:

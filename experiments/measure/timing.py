@@ -1,8 +1,9 @@
 """Timing of calls: compilation, the first call and the steady state apart; every sample is kept.
 
-Each call is waited for (`jax.block_until_ready`) before the next one starts and before the clock is
-read: a dispatch that is not waited for takes the same time whatever it computes. A call must keep
-its arguments on the device: implicit transfers (`jax.transfer_guard`) are errors.
+A sample is the time of several calls in succession, the last of which is waited for before the
+clock is read (`jax.block_until_ready`): so many that waiting takes at most 1 % of the sample. A
+single call that is waited for is a latency, and measured apart. A call must keep its arguments on
+the device: implicit transfers (`jax.transfer_guard`) are errors.
 """
 
 import contextlib
@@ -28,6 +29,7 @@ from experiments.measure.noise import Noise, noise
 from experiments.measure.warm_up import WARM_UP, Clock, WarmUp, call_until_steady, take_sample
 
 EXTENSION = 6  # budgets that sampling may take where the median is not precise
+LATENCIES = 30  # single calls, where a sample has several
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,10 @@ class Timing:
         before.
       warm_up: the samples after it, until they were steady.
       samples: all samples of the steady state, in order.
-      calls_per_sample: each sample is the mean over this many successive calls.
+      calls_per_sample: each sample is the mean over this many successive calls, the last of which
+        is waited for.
       noise: what disturbed the samples.
+      latencies: of single calls, each of which is waited for; empty if a sample is a single call.
     """
 
     first: float
@@ -48,11 +52,17 @@ class Timing:
     samples: tuple[float, ...]
     calls_per_sample: int
     noise: Noise
+    latencies: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
         """Median of the samples."""
         return statistics.median(self.samples)
+
+    @property
+    def latency(self) -> float:
+        """Median seconds of a single call that is waited for."""
+        return statistics.median(self.latencies or self.samples)
 
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
@@ -185,7 +195,8 @@ def time_call(
             samples.append(take_sample(call, warm.calls, clock))
         spent = clock() - start
         if len(samples) == max_samples or spent >= extension * budget or _is_precise(samples):
-            return _timing(warm, samples, *load_between(before, take_snapshot()))
+            load = load_between(before, take_snapshot())
+            return _timing(warm, samples, load, _latencies(call, warm, clock))
         limit = min(2 * spent, extension * budget)
 
 
@@ -220,14 +231,25 @@ def time_interleaved(
         for name in list(calls)[:: -1 if round_ % 2 else 1]:
             samples[name].append(take_sample(calls[name], warm[name].calls, clock))
     load = load_between(before, take_snapshot())
-    return {name: _timing(warm[name], samples[name], *load) for name in calls}
+    return {
+        name: _timing(warm[name], samples[name], load, _latencies(call, warm[name], clock))
+        for name, call in calls.items()
+    }
+
+
+def _latencies(call: Callable[[], Any], warm: WarmUp, clock: Clock) -> tuple[float, ...]:
+    count = LATENCIES if warm.calls > 1 else 0
+    return tuple(take_sample(call, 1, clock) for _ in range(count))
 
 
 def _timing(
-    warm: WarmUp, samples: list[float], load: float | None, throttled: bool | None
+    warm: WarmUp,
+    samples: list[float],
+    load: tuple[float | None, bool | None],
+    latencies: tuple[float, ...],
 ) -> Timing:
-    disturbance = noise(samples, load, throttled)
-    return Timing(warm.first, warm.samples, tuple(samples), warm.calls, disturbance)
+    disturbance = noise(samples, *load)
+    return Timing(warm.first, warm.samples, tuple(samples), warm.calls, disturbance, latencies)
 
 
 def _is_precise(samples: list[float]) -> bool:

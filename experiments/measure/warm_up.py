@@ -1,5 +1,6 @@
 """Calls before a timing: until processors, thread pools and caches are as they stay."""
 
+import functools
 import math
 import statistics
 import time
@@ -8,8 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading the clock takes
+# The largest share of a sample that waiting for its last call may take.
+WAITING_SHARE = 0.01
+ROUND_TRIPS = 50  # of which the median is `round_trip`
 MAX_CALLS = 1000  # in a sample
 # Seconds that it takes at least: clock rates and thread pools need tens of milliseconds.
 WARM_UP = 0.1
@@ -45,10 +50,13 @@ def call_until_steady(
       limit: seconds after the first call; the last sample may exceed it.
       clock: returns seconds.
     """
-    first, start = take_sample(call, 1, clock), clock()
+    begin = clock()
+    result = jax.block_until_ready(call())
+    first, seconds = clock() - begin, sample_seconds(result)
+    del result
+    start = clock()
     samples = [take_sample(call, 1, clock)]
-    short = samples[0] * MAX_CALLS < SAMPLE
-    calls = MAX_CALLS if short else math.ceil(SAMPLE / samples[0])
+    calls = MAX_CALLS if samples[0] * MAX_CALLS < seconds else math.ceil(seconds / samples[0])
     while (spent := clock() - start) < limit and (
         spent < WARM_UP or not _is_steady(samples, calls)
     ):
@@ -57,12 +65,39 @@ def call_until_steady(
 
 
 def take_sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
-    """Mean seconds of some successive calls, each of which is waited for."""
+    """Mean seconds of some successive calls, the last of which is waited for.
+
+    A device runs its programs in the order of the calls, so that the last is the last to end.
+    """
     with jax.transfer_guard("disallow"):  # a copy that nobody asked for would be timed as well
         start = clock()
         for _ in range(calls):
-            jax.block_until_ready(call())
+            result = call()
+        jax.block_until_ready(result)
         return (clock() - start) / calls
+
+
+def sample_seconds(result: Any) -> float:
+    """The least duration of a sample of calls that return such a result.
+
+    Waiting for a device takes at most `WAITING_SHARE` of it.
+    """
+    arrays = [leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)]
+    if not arrays:
+        return SAMPLE
+    device = min(arrays[0].devices(), key=lambda device: device.id)
+    return max(SAMPLE, round_trip(device) / WAITING_SHARE)
+
+
+@functools.cache
+def round_trip(device: jax.Device) -> float:
+    """Median seconds of the smallest program that is dispatched and waited for on a device."""
+    zero = jax.device_put(np.float32(0), device)
+    program = jax.jit(lambda number: number + 1).lower(zero).compile()
+    jax.block_until_ready(program(zero))
+    return statistics.median(
+        take_sample(lambda: program(zero), 1, time.perf_counter) for _ in range(ROUND_TRIPS)
+    )
 
 
 def _is_steady(samples: list[float], calls: int) -> bool:

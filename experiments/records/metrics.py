@@ -40,7 +40,10 @@ METRICS: dict[str, Metric] = {
     "step_time": Metric("s", "median steady-state train step, end to end"),
     "step_time_low": Metric("s", "lower end of the 95 % confidence interval of step_time"),
     "step_time_high": Metric("s", "upper end of the 95 % confidence interval of step_time"),
-    "call_time": Metric("s", "median steady-state time of one call"),
+    "call_time": Metric(
+        "s", "median steady-state time of one call, of many of which the last is waited for"
+    ),
+    "call_latency": Metric("s", "median time of a single call that is waited for"),
     "call_time_low": Metric("s", "lower end of the 95 % confidence interval of call_time"),
     "call_time_high": Metric("s", "upper end of the 95 % confidence interval of call_time"),
     "flops_per_second": Metric("FLOP/s", "model FLOPs of a step or call, divided by its time"),

@@ -28,6 +28,7 @@ BUDGETS = {"quick": 0.15, "full": 0.5}
 ROUNDS = 7  # of the break-even, at each size
 COLUMNS = (
     "call_time",
+    "call_latency",
     "flops_per_second",
     "bytes_per_second",
     "roofline_share",
@@ -222,7 +223,12 @@ def break_even(sizes: list[float], won: list[bool]) -> float | None:
 
 def _times(timing: Timing) -> dict[str, float]:
     low, high = timing.interval
-    return {"call_time": timing.median, "call_time_low": low, "call_time_high": high}
+    return {
+        "call_time": timing.median,
+        "call_time_low": low,
+        "call_time_high": high,
+        "call_latency": timing.latency,
+    }
 
 
 def _rates(seconds: float, flops: int, moved_bytes: int) -> dict[str, float]:

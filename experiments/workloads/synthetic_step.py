@@ -138,7 +138,7 @@ def build(config: RunConfig, backend: Backend) -> StepProgram:
         )
     )
     batch = noise_batch(config.batch_size, shape, num_classes, config.seed)
-    strategy = parallel.strategy(config.strategy, backend.devices).for_step(step, state, batch)
+    strategy = strategy.for_step(step, state, batch)
     placed_state, placed_batch = strategy.place(state), strategy.place_batch(batch)
     return StepProgram(
         state=placed_state,
@@ -183,6 +183,7 @@ def time_step(step: StepProgram, *, budget: float) -> tuple[dict[str, float], Ti
         "step_time": timing.median,
         "step_time_low": low,
         "step_time_high": high,
+        "call_latency": timing.latency,
         "images_per_second": step.batch_size / timing.median,
         "flops_per_second": step.flops / timing.median,
         "first_step_time": timing.first,

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from jax import lax
 
+from experiments.measure import warm_up
 from experiments.measure.flops import model_flops
 from experiments.measure.intervals import uncertainty
 from experiments.measure.noise import compare
-from experiments.measure.timing import compile_program, time_call, time_interleaved
+from experiments.measure.timing import LATENCIES, compile_program, time_call, time_interleaved
+from experiments.measure.warm_up import take_sample
 from tests.support.call_clock import CallClock
 from tests.support.timing_noise import fluctuating
 
@@ -109,8 +111,8 @@ def test_known_flops_and_sleep_with_another_clock():
 # Sampling
 
 
-def test_every_call_is_waited_for():
-    """A dispatch takes 1/1024 s and its result 3 s: waited for per call, not per sample."""
+def test_the_last_call_of_a_sample_is_waited_for():
+    """A dispatch takes 1/1024 s and its result 3 s; then both take 1/4096 s."""
     clock = CallClock()
     result = SimpleNamespace(block_until_ready=clock.call(3.0))
     dispatch = clock.call(2.0**-10)
@@ -119,11 +121,48 @@ def test_every_call_is_waited_for():
         dispatch()
         return {"loss": result}
 
-    assert time_call(call, clock=clock).samples == (3.0 + 2.0**-10,) * 7
+    timing = time_call(call, clock=clock)
+    assert timing.samples == (3.0 + 2.0**-10,) * 7
+    assert (timing.latency, timing.latencies) == (3.0 + 2.0**-10, ())
     result.block_until_ready = clock.call(2.0**-12)
     dispatch = clock.call(2.0**-12)
     timing = time_call(call, clock=clock)
-    assert (timing.median, timing.calls_per_sample) == (2.0**-11, 3)
+    assert (timing.median, timing.calls_per_sample) == ((3 * 2.0**-12 + 2.0**-12) / 3, 3)
+    assert (timing.latency, len(timing.latencies)) == (2.0**-11, LATENCIES)
+
+
+def test_all_calls_of_a_sample_have_ended_with_the_last():
+    product = jax.jit(lambda a: a @ a)
+    matrix, results = jnp.ones((500, 500)), []
+    product(matrix)
+
+    def call():
+        results.append(product(matrix))
+        return results[-1]
+
+    take_sample(call, 20, time.perf_counter)
+    assert len(results) == 20 and all(result.is_ready() for result in results)
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(4e-5, 40), (1e-6, 10)])
+def test_waiting_for_the_device_takes_at_most_a_hundredth_of_a_sample(monkeypatch, seconds, calls):
+    """The longer it takes to wait for a device, the more calls have a sample; 1 ms at least."""
+    monkeypatch.setattr(warm_up, "round_trip", lambda device: seconds)
+    clock, array = CallClock(), jnp.ones(2)
+    advance = clock.call(1e-4)
+
+    def call():
+        advance()
+        return array
+
+    assert time_call(call, clock=clock).calls_per_sample == calls
+
+
+def test_the_round_trip_of_a_device():
+    device = jax.devices()[0]
+    assert 0 < warm_up.round_trip(device) < 0.1
+    assert warm_up.sample_seconds({"loss": jnp.ones(2), "name": "a"}) >= warm_up.SAMPLE
+    assert warm_up.sample_seconds("no array") == warm_up.SAMPLE
 
 
 def test_the_first_call_the_warm_up_and_the_steady_state_are_separate():
