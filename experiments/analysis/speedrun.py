@@ -61,11 +61,17 @@ def conclusion(records: Sequence[Record]) -> list[str]:
         f"{each.steps} steps in {each.median_seconds:.1f} s"
         for each in summaries
     ]
+    return lines + _ratios(summaries)
+
+
+def _ratios(summaries: Sequence[LibrarySummary]) -> list[str]:
     ours = [each for each in summaries if each.library == OURS]
-    for other in summaries[len(ours) :] if ours else []:
-        ratio = ours[0].median_seconds / other.median_seconds
-        lines.append(f"{OURS} takes {ratio:.2f} times as long as {other.library}")
-    return lines
+    others = summaries[len(ours) :] if ours else []
+    return [
+        f"{OURS} takes {ours[0].median_seconds / other.median_seconds:.2f} times as long as "
+        f"{other.library}"
+        for other in others
+    ]
 
 
 def speedrun_table(records: Sequence[Record]) -> str:
@@ -93,6 +99,7 @@ def speedrun_table(records: Sequence[Record]) -> str:
             "| library | seeds | steps | accuracy with six views | with one | seconds |",
             "|---|---|---|---|---|---|",
             *rows,
+            *(f"\n{ratio}." for ratio in _ratios(summaries)),
         ]
     )
 
