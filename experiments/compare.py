@@ -1,49 +1,59 @@
-"""Compares a candidate's records with a baseline's, for a pull request or in CI.
+"""Compares a candidate with a baseline, for a pull request or in CI.
 
-Usage: ``python -m experiments.compare BEFORE AFTER``.
+Usage: ``python -m experiments.compare BEFORE AFTER`` for records, and
+``python -m experiments.compare --interleave BASE CANDIDATE -- OPTIONS`` for two versions of this
+project, which run the studies of OPTIONS in turn.
 """
 
-import dataclasses
 import json
 import sys
-from collections import Counter
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from experiments import records
+from experiments.analysis import significance
 from experiments.analysis.baseline import BaselineComparison, compare_with_baseline
-from experiments.analysis.comparison import differences
-from experiments.analysis.regressions import BETTER, BUSY, MIN_RUNS, WORSE, status_outcome
+from experiments.analysis.change import WORSE
+from experiments.analysis.judged_times import MIN_RUNS
 from experiments.cli import FAILED, OK, parse_options, run_command
-from experiments.records import Record
-from experiments.records.formatting import case_label, readable
+from experiments.report import baseline as output
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADINGS = ("case", "metric", "before", "after", "ratio", "verdict")
-_NUMBERS = ("before", "after", "ratio")  # columns aligned to the right
-_STYLES = {WORSE: "bold red", BETTER: "green", BUSY: "yellow"}
+SEPARATOR = "--"
 
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Compares records with those of a baseline.
+    """Compares records with those of a baseline, or two versions that run in turn.
 
-    The exit code is 1 if a case is slower, less accurate, takes more memory or fails.
+    The exit code is 1 if a case is slower, less accurate, takes more memory or fails. A time is
+    judged if each side has at least five runs.
     """
 
     baseline: tyro.conf.Positional[str]
-    """Results folder of the baseline, or the file of one record."""
+    """Results folder of the baseline, or the file of one record. With --interleave a Git revision,
+    the folder of a checkout or of an environment, or a Python interpreter."""
     candidate: tyro.conf.Positional[str]
-    """Results folder of the candidate, which is judged, or the file of one record."""
+    """The same of the candidate, which is judged."""
     tolerance: float = 0.05
     """Relative change of a time or of memory, and change of an accuracy, that is accepted; a larger
     one must also exceed the noise."""
+    interleave: bool = False
+    """Run both versions in turn, with the options of experiments.run that follow `--`."""
+    rounds: int | None = None
+    """Runs of each version with --interleave. Default: as many as detect a slowdown by 10 % of one
+    of the times with a probability of 80 %, if runs differ by 5 %."""
+    results: str | None = None
+    """Folder for the records of --interleave; rounds that are in it are not run again. Default: a
+    temporary folder."""
     json: bool = False
     """Print one JSON document and nothing else."""
     markdown: bool = False
@@ -56,171 +66,124 @@ class CompareConfig:
             )
         if self.json and self.markdown:
             raise InputError("--json and --markdown exclude each other: choose one of them")
+        if not self.interleave and (self.rounds is not None or self.results is not None):
+            raise InputError("--rounds and --results need --interleave")
+        if self.rounds is not None and not 1 <= self.rounds <= significance.MAX_ROUNDS:
+            raise InputError(f"--rounds={self.rounds}: must be from 1 to {significance.MAX_ROUNDS}")
+        if self.interleave and self.rounds is None and self.tolerance >= significance.SLOWDOWN:
+            raise InputError(
+                f"--tolerance={self.tolerance} accepts a slowdown of {significance.SLOWDOWN:.0%}, "
+                "for which the default number of rounds is computed: give --rounds"
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Prints the differences; returns `FAILED` if something is worse, else as `run_command`."""
     return run_command(
-        lambda console: _compare(
-            parse_options(CompareConfig, "experiments.compare", arguments), console
-        )
+        lambda console: _compare(sys.argv[1:] if arguments is None else arguments, console)
     )
 
 
-def _compare(config: CompareConfig, console: "Console") -> int:
-    before, before_problems = records.load_required([config.baseline])
-    after, after_problems = records.load_required([config.candidate])
-    problems = before_problems + after_problems
-    result = compare_with_baseline(before, after, config.tolerance)
+def _compare(arguments: Sequence[str], console: "Console") -> int:
+    own, separator, options = _split(arguments)
+    config = parse_options(CompareConfig, "experiments.compare", own)
+    if separator and not config.interleave:
+        raise InputError("options after -- are those of experiments.run: they need --interleave")
+    if config.interleave:
+        result, notes = _interleave(config, options)
+    else:
+        result, notes = _load(config, [config.baseline], [config.candidate])
+    _print(config, result, notes, console)
+    return FAILED if result.count(WORSE) else OK
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """The arguments before and after the first separator, and whether there is one."""
+    if SEPARATOR not in arguments:
+        return list(arguments), False, []
+    index = list(arguments).index(SEPARATOR)
+    return list(arguments[:index]), True, list(arguments[index + 1 :])
+
+
+def _load(
+    config: CompareConfig, before: Sequence[str], after: Sequence[str]
+) -> tuple[BaselineComparison, list[str]]:
+    """Compares the records of two places; also returns which files could not be used."""
+    old, old_problems = records.load_required(before)
+    new, new_problems = records.load_required(after)
+    result = compare_with_baseline(old, new, config.tolerance, paired=config.interleave)
     if not result.cases:
         raise InputError(
             f"{config.baseline} and {config.candidate} "
             "have no case of the same study and settings in common"
         )
-    sentences = [*summary(config, result), *problems]
+    return result, old_problems + new_problems
+
+
+def _interleave(
+    config: CompareConfig, options: Sequence[str]
+) -> tuple[BaselineComparison, list[str]]:
+    """Runs both versions in turn and compares their records; also returns notes on them."""
+    from experiments.harness.interleaved_runs import prepare, run_round
+
+    if any(option.partition("=")[0] == "--results" for option in options):
+        raise InputError("--results after --: give it before --, for both versions")
+    with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as scratch:
+        kept = Path(config.results or scratch).expanduser().absolute()
+        folders = [kept / side for side in ("baseline", "candidate")]
+        versions = [
+            prepare(name, Path(scratch, f"installed-{side}"))
+            for side, name in enumerate((config.baseline, config.candidate))
+        ]
+        rounds, number = config.rounds, 0
+        while rounds is None or number < rounds:
+            run_round(versions, number, options, folders)
+            number += 1
+            result, problems = _load(config, *map(_subfolders, folders))
+            rounds = rounds or significance.rounds_needed(result.times, config.tolerance)
+            print(f"round {number} of {rounds}: {_plan(config, result, rounds)}", file=sys.stderr)
+    return result, [*_spread(config, result, number), *problems]
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(map(str, folder.iterdir()))
+
+
+def _plan(config: CompareConfig, result: BaselineComparison, rounds: int | None) -> str:
+    power = significance.power(rounds or MIN_RUNS, max(result.times, 1), config.tolerance)
+    return (
+        f"if runs differ by {significance.SPREAD:.0%}, {rounds} rounds detect a slowdown by "
+        f"{significance.SLOWDOWN:.0%} of one of {result.times} times with a probability of "
+        f"{power:.0%}"
+    )
+
+
+def _spread(config: CompareConfig, result: BaselineComparison, rounds: int) -> list[str]:
+    """What could have been detected, from how much the rounds differed."""
+    if result.spread is None:
+        return [f"times are judged from {MIN_RUNS} rounds on"]
+    share = significance.detectable_slowdown(
+        rounds, result.times_judged, config.tolerance, result.spread
+    )
+    least = "no slowdown" if share is None else f"a slowdown from {share:.0%} on"
+    return [
+        f"{rounds} rounds, in which the runs of a typical case differ by {result.spread:.1%}: "
+        f"{least} is detected with a probability of {significance.POWER:.0%}"
+    ]
+
+
+def _print(
+    config: CompareConfig, result: BaselineComparison, notes: list[str], console: "Console"
+) -> None:
+    names = config.baseline, config.candidate
+    sentences = [*output.summary(result, names, config.tolerance), *notes]
     if config.json:
-        document = _document(config, result) | {"problems": problems}
+        document = output.document(result, config.tolerance) | {"problems": notes}
         print(json.dumps(records.finite(document), indent=1, allow_nan=False))
     elif config.markdown:
-        print("\n".join(_markdown(result, sentences)))
+        print("\n".join(output.markdown(result, sentences)))
     else:
-        _print(result, sentences, console)
-    return FAILED if result.count(WORSE) else OK
-
-
-def rows(result: BaselineComparison) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The rows of the table: every value that is not identical.
-
-    Yields:
-      The outcome, and the cells under `HEADINGS`.
-    """
-    for (pair, changed), label in zip(result.cases, _labels(result), strict=True):
-        old, new = pair.before[-1], pair.after[-1]
-        if outcome := status_outcome(pair):
-            yield outcome, (label, "status", old.status, new.status, "", new.message)
-        for change in changed:
-            if change.before != change.after:
-                ratio = "" if change.ratio is None else f"{change.ratio:.3f}"
-                values = [readable(change.metric, value) for value in (change.before, change.after)]
-                yield change.outcome, (label, change.metric, *values, ratio, change.verdict)
-
-
-def summary(config: CompareConfig, result: BaselineComparison) -> list[str]:
-    """The comparison in sentences.
-
-    Returns:
-      The numbers of outcomes, how the two sides differ in provenance, and which cases only one of
-      them has.
-    """
-    worse, better = result.count(WORSE), result.count(BETTER)
-    tolerance, cases = f"{config.tolerance:.3g}", _cases(len(result.cases))
-    lines = [f"{worse} worse and {better} better, by more than noise and {tolerance}, in {cases}"]
-    if busy := result.count(BUSY):
-        lines.append(
-            f"{busy} changed times not judged, as other programs used the processor; "
-            "measure on a quiet machine"
-        )
-    if result.needs_more_runs:
-        lines.append(
-            "a machine may change between two runs; "
-            f"with {MIN_RUNS} runs per side (--force) whole runs are compared"
-        )
-    changed = Counter(
-        f"{name} {_value(old)} → {_value(new)}"
-        for pair, _ in result.cases
-        for name, (old, new) in differences(pair).items()
-    )
-    lines += [f"differs: {text} ({_cases(count)})" for text, count in changed.items()]
-    lines += [f"only in {config.baseline}: {_unmatched(record)}" for record in result.only_before]
-    lines += [f"only in {config.candidate}: {_unmatched(record)}" for record in result.only_after]
-    return lines
-
-
-def _print(result: BaselineComparison, sentences: list[str], console: "Console") -> None:
-    import rich.box
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
-    for heading in HEADINGS:
-        table.add_column(
-            heading, justify="right" if heading in _NUMBERS else "left", overflow="fold"
-        )
-    for outcome, cells in rows(result):
-        table.add_row(*map(escape, cells), style=_STYLES.get(outcome))
-    console.print(table if table.row_count else "all values are identical", highlight=False)
-    for sentence in sentences:
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def _markdown(result: BaselineComparison, sentences: list[str]) -> Iterator[str]:
-    first, *others = map(_escape, sentences)
-    yield f"**{first}**"
-    table = [(outcome, " | ".join(map(_escape, cells))) for outcome, cells in rows(result)]
-    if table:
-        yield from ("", f"| | {' | '.join(HEADINGS)} |", "|---" * (len(HEADINGS) + 1) + "|")
-        for outcome, cells in table:
-            yield f"| {'❌' if outcome == WORSE else ''} | {cells} |"
-    yield from ("", *(f"- {sentence}" for sentence in others))
-
-
-def _document(config: CompareConfig, result: BaselineComparison) -> dict[str, Any]:
-    """The comparison as JSON, without the files that could not be used."""
-    cases = [
-        {
-            "study": pair.after[-1].study,
-            "label": label,
-            "cases": [pair.before[-1].case, pair.after[-1].case],
-            "statuses": [pair.before[-1].status, pair.after[-1].status],
-            "message": pair.after[-1].message,
-            "differs": differences(pair),
-            "changes": [dataclasses.asdict(change) for change in changed],
-        }
-        for (pair, changed), label in zip(result.cases, _labels(result), strict=True)
-    ]
-    return {
-        "tolerance": config.tolerance,
-        "worse": result.count(WORSE),
-        "better": result.count(BETTER),
-        "cases": cases,
-        "only_before": [_name(record) for record in result.only_before],
-        "only_after": [_name(record) for record in result.only_after],
-    }
-
-
-def _labels(result: BaselineComparison) -> list[str]:
-    """A readable label for each pair; its name if another pair has the same label."""
-    newest = [pair.after[-1] for pair, _ in result.cases]
-    labels = [f"{record.study}: {case_label(record)}" for record in newest]
-    count = Counter(labels)
-    return [
-        label if count[label] == 1 else _name(record)
-        for label, record in zip(labels, newest, strict=True)
-    ]
-
-
-def _name(record: Record) -> str:
-    return f"{record.study}/{record.case}"
-
-
-def _unmatched(record: Record) -> str:
-    status = "" if record.status == "ok" else f" ({record.status}: {record.message})"
-    return f"{_name(record)}{status}"
-
-
-def _cases(count: int) -> str:
-    return f"{count:,} case{'' if count == 1 else 's'}"
-
-
-def _value(value: Any) -> str:
-    return "–" if value in (None, "") else str(value)
-
-
-def _escape(text: str) -> str:
-    """Escapes the characters that have a meaning in Markdown."""
-    for mark in "\\`*_<>|[]":
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+        output.print_table(result, sentences, console)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,13 @@
 """All cases of a candidate compared with those of a baseline."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.change import Change
 from experiments.analysis.comparison import Pair, pairs
-from experiments.analysis.regressions import (
-    BUSY,
-    SUSPECTED,
-    Change,
-    changes,
-    correct_for_many,
-    status_outcome,
-)
+from experiments.analysis.judged_times import DURATIONS
+from experiments.analysis.regressions import changes, correct_for_many, status_outcome
 from experiments.records import Record
 
 
@@ -33,7 +29,7 @@ class BaselineComparison:
         """The number of metrics with this outcome, and of cases whose status has it.
 
         Args:
-          outcome: one of those in `regressions`, such as `WORSE`.
+          outcome: one of those in `change`, such as `WORSE`.
         """
         return sum(
             [status_outcome(pair), *(change.outcome for change in changed)].count(outcome)
@@ -41,14 +37,26 @@ class BaselineComparison:
         )
 
     @property
-    def needs_more_runs(self) -> bool:
-        """Whether a time differs, or was disturbed, with too few runs to judge it."""
-        return bool(self.count(SUSPECTED) or self.count(BUSY))
+    def times(self) -> int:
+        """The number of times that both sides have."""
+        return sum(
+            change.metric in DURATIONS and change.after is not None for change in self._changes
+        )
 
     @property
     def times_judged(self) -> int:
         """The number of times that were judged by whole runs."""
-        return sum(change.p_value is not None for _, changed in self.cases for change in changed)
+        return sum(change.p_value is not None for change in self._changes)
+
+    @property
+    def spread(self) -> float | None:
+        """Median over the times that were judged of `Change.spread`; None if there are none."""
+        spreads = [change.spread for change in self._changes if change.spread is not None]
+        return statistics.median(spreads) if spreads else None
+
+    @property
+    def _changes(self) -> list[Change]:
+        return [change for _, changed in self.cases for change in changed]
 
 
 def compare_with_baseline(

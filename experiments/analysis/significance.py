@@ -17,6 +17,7 @@ POWER = 0.8  # probability with which a slowdown by `SLOWDOWN` is detected
 SLOWDOWN = 0.10
 SPREAD = 0.05  # relative standard deviation of a time between two runs of the same program
 MAX_ROUNDS = 1000
+EXACT = 1e-12  # logarithms that differ by less are equal: they have no variance to test with
 
 
 def p_value(before: Sequence[float], after: Sequence[float], *, paired: bool = False) -> float:
@@ -31,8 +32,9 @@ def p_value(before: Sequence[float], after: Sequence[float], *, paired: bool = F
     1.0
     """
     old, new = np.log(before), np.log(after)
-    if paired and np.ptp(new - old) < 1e-12:
-        return float(abs(new[0] - old[0]) < 1e-12)
+    spreads = [np.ptp(new - old)] if paired else [np.ptp(old), np.ptp(new)]
+    if max(spreads) < EXACT:
+        return float(abs(new[0] - old[0]) < EXACT)
     test = stats.ttest_rel(new, old) if paired else stats.ttest_ind(new, old, equal_var=False)
     return float(test.pvalue)
 
