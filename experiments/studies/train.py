@@ -17,6 +17,7 @@ from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import network, pipelines, processes, training_metrics
+from experiments.workloads.communication import communication_metrics
 from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from experiments.workloads.saved_run import open_checkpoints, restore
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
@@ -141,6 +142,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     checkpoints.close()
     metrics, remarks = _summarize(setup, pipeline, history, sampler, first_step)
     metrics |= training_metrics.quality_metrics(history, predictions.means)
+    metrics |= communication_metrics(context.case, setup, metrics.get("step_time"))
     # The evidence takes memory: only now, as the peak has been read.
     summary, mistakes, problems = (
         collect_evidence(setup.splits, setup.preprocessing, predictions)

@@ -68,6 +68,8 @@ def test_two_processes_train_to_the_losses_of_one(tmp_path):
     assert facts["collectives"][0]["kind"] == "all-reduce"
     assert together["metrics"]["bytes_summed"] >= 4 * together["metrics"]["parameters"]
     assert len(together["samples"]["process_step_time"]) in (0, 2)
+    is_timed = "step_time" in together["metrics"]
+    assert (together["metrics"].get("communication_share", 1.0) < 1.0) == is_timed
     assert "report:" in outcomes[0][1] and "report:" not in outcomes[1][1]
 
 
