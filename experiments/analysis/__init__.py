@@ -19,6 +19,7 @@ from experiments.analysis import (
     platform_parity,
     precisions,
     ranking,
+    seeds,
     speedrun,
     wall_time,
 )
@@ -79,6 +80,7 @@ ANALYSES: dict[str, Analysis] = {
     "isa": Analysis(
         instruction_sets.conclusion, group_by=("model", "precision", "strategy", "image_size")
     ),
+    "train": Analysis(seeds.conclusion),
     "peers": Analysis(peers.conclusion),
     "first_cnn": Analysis(
         wall_time.conclusion, group_by=("dataset", "epochs"), across_machines=True

@@ -102,12 +102,21 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[RunConfig, ...]:
     options, lists = parse_lists(RunOptions, PROGRAM, arguments, LISTS, file.defaults)
     lists = {name: file.lists[name] for name in file.lists if name not in lists} | lists
     flat = flatten(options) | {"config_digest": file.digest}
+    if flat["seeds"] is not None:
+        lists["seed"] = _seeds(flat.pop("seeds"), lists)
     combinations = itertools.product(*lists.values())
     try:
         configs = [RunConfig(**flat | dict(zip(lists, each, strict=True))) for each in combinations]
     except InputError as error:
         raise file.locate(error) from None
     return tuple(dict.fromkeys(configs))
+
+
+def _seeds(count: int, lists: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
+    """The seeds of --seeds."""
+    if "seed" in lists:
+        raise InputError("--seed and --seeds exclude each other: give one of them")
+    return tuple(range(RunConfig(seeds=count).seeds or 0))
 
 
 def combination(config: RunConfig, configs: Sequence[RunConfig]) -> str:

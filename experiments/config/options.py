@@ -158,6 +158,8 @@ class TrainingOptions:
     """Training loss, weight decay included; the time until it is first reached is recorded."""
     seed: int = field(default=0, metadata=SEVERAL)
     """Seed of weights, order, dropout and augmentation."""
+    seeds: int | None = None
+    """So many seeds, from 0 on: --seeds=3 is --seed=0,1,2."""
     save_every: int | None = None
     """Steps between two checkpoints; default: at the end of an epoch, at most every ten seconds."""
 

@@ -64,6 +64,7 @@ class RunConfig(
             self._require(name, lambda value: 0 <= value < 1, average)
         self._require("workers", lambda value: value >= 0, "must be 0 or more")
         self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
+        self._require("seeds", lambda value: 1 <= value <= 1000, "must be from 1 to 1000")
         self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
         self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
         if self.distributed and self.profile:

@@ -69,7 +69,6 @@ def compute(
     }
     device = _device(case.config, backend)
     price, source = _price(case.config, device, _names(backend))
-    energy = metrics.get("energy_per_step")
     figures = figures_of_merit(
         flops=metrics.get(f"flops_per_{work}"),
         bytes=metrics[f"bytes_per_{work}"],
@@ -79,7 +78,7 @@ def compute(
         matmul_precision=precision,
         devices=devices,
         price_per_hour=price,
-        power=energy and energy / seconds,
+        power=metrics.get("power"),
         **peaks,
         **{name: metrics[name] for name in _RATES if name in metrics},
     )

@@ -64,6 +64,7 @@ def figures_of_merit(
     }
     figures |= _roofline(flops, bytes, seconds, peak_measured, bandwidth_measured)
     figures |= _energy(flops_per_second, images_per_second, power, figures["power_data_sheet"])
+    figures["energy_to_target"] = _product(power, time_to_target)
     figures |= _money(flops_per_second, images_per_second, time_to_target, price)
     return {name: float(value) for name, value in figures.items() if value is not None}
 
@@ -132,6 +133,10 @@ def _money(
         "cost_to_target": None if time_to_target is None else time_to_target * per_second,
         "cost_per_million_images": _ratio(1e6 * per_second, images_per_second),
     }
+
+
+def _product(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first * second
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

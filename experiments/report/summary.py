@@ -37,7 +37,7 @@ def sentences(records: Sequence[Record]) -> list[str]:
     ranked = side_by_side([r for r in own if r.study in TRAINING_STUDIES])
     conclusions = [
         _as_sentence(line)
-        for study in ("width_sweep", "parity")
+        for study in ("train", "width_sweep", "parity")
         for line in analysis.conclusion(study, own)
     ]
     last = trained[-MAX_SENTENCES:]

@@ -195,13 +195,13 @@ def _train(
         _, best, history = training.fit(
             state,
             run_steps,
-            lambda state: pipeline.evaluate(state, "validation"),
+            sampler.during("validation", lambda state: pipeline.evaluate(state, "validation")),
             setup.fit_config,
             step=first_step,
             history=history,
             best=best,
             watcher=CombinedWatcher(progress, *scalars),
-            save=save,
+            save=sampler.during("saving", save),
             begin_stage=setup.begin_stage,
         )
     return pipeline, best, history

@@ -130,7 +130,7 @@ def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
     """Mean power during training, and energy per step.
 
     Args:
-      sampler: stopped; its phase ``training`` is evaluated.
+      sampler: stopped; its phase ``training`` is evaluated, without validation and saving.
       steps: the number of train steps in that phase.
 
     Returns:

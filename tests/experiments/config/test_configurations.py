@@ -35,6 +35,26 @@ def test_without_a_list_there_is_one_configuration():
     )
 
 
+def test_seeds_from_zero_on():
+    assert pairs(["--seeds=3", "--model=mlp"], "seed", "seeds") == [(n, None) for n in range(3)]
+    assert pairs(["--model=mlp,lenet5", "--seeds=2"], "model", "seed") == [
+        ("mlp", 0),
+        ("mlp", 1),
+        ("lenet5", 0),
+        ("lenet5", 1),
+    ]
+    for arguments, message in (
+        (["--seeds=0"], "--seeds=0: must be from 1 to 1000"),
+        (["--seeds=2", "--seed=1,2"], "--seed and --seeds exclude each other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            parse(arguments)
+
+
+def test_seeds_in_a_file(write):
+    assert pairs([write("seeds = 2")], "seed") == [(0,), (1,)]
+
+
 def test_the_list_that_is_given_first_varies_slowest():
     arguments = ["--model=mlp,lenet5", "--batch-size", "32, 64"]
     expected = [("mlp", 32), ("mlp", 64), ("lenet5", 32), ("lenet5", 64)]

@@ -46,6 +46,12 @@ def test_energy_by_measured_and_by_data_sheet_power():
     assert "flops_per_joule" not in figures_of_merit(**MEASURED)
 
 
+def test_energy_to_the_target_is_power_times_time():
+    figures = figures_of_merit(**MEASURED, power=65.0, time_to_target=100.0)
+    assert figures["energy_to_target"] == 6500
+    assert "energy_to_target" not in figures_of_merit(**MEASURED, time_to_target=100.0)
+
+
 def test_published_figures_and_price_are_those_of_the_devices_used():
     figures = figures_of_merit(
         flops_per_second=61.5e12,
@@ -131,4 +137,4 @@ def test_every_name_is_a_metric():
         "cost_to_target",
         "roofline_share",
     } <= figures.keys()
-    assert len(figures) == 16
+    assert len(figures) == 17

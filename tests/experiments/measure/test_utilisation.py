@@ -68,6 +68,20 @@ def test_energy_and_power_of_phases_by_hand():
     assert sampler.series[0].times == (0, 3, 13, 17, 27)
 
 
+def test_a_phase_that_interrupts_another():
+    """Validation at 10 W between train steps at 100 W does not count as training."""
+    machine = Machine()
+    with (sampler := machine.sampler()):
+        sampler.phase("training")
+        machine.run(4, 100)
+        validate = sampler.during("validation", lambda watts: machine.run(6, watts) or "accuracy")
+        assert validate(10) == "accuracy"
+        machine.run(2, 100)
+    assert (sampler.seconds("training"), sampler.seconds("validation")) == (6, 6)
+    assert sampler.power("training").watts == pytest.approx(100)
+    assert sampler.power("validation").watts == pytest.approx(10)
+
+
 def test_power_without_an_energy_counter_is_the_mean_of_samples():
     machine = Machine()
     sampler = run_phases(machine, machine.sampler(machine.read_power))

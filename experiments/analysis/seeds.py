@@ -1,0 +1,133 @@
+"""Training runs that differ in their seed alone: means, spreads, and curves with bands."""
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.records import Record
+from experiments.records.formatting import readable
+
+STUDIES = ("train", "first_cnn")
+METRICS = (
+    "test_accuracy",
+    "training_time",
+    "time_to_target",
+    "cost_to_target",
+    "energy_to_target",
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over seeds.
+
+    Attributes:
+      mean: of the seeds that have it.
+      deviation: standard deviation of the same, with n - 1; 0 for one seed.
+      count: how many have it.
+    """
+
+    mean: float
+    deviation: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Band:
+    """A learning curve over seeds, by epoch.
+
+    Attributes:
+      epochs: those that all seeds have.
+      seconds: mean training time at the end of each.
+      mean, low, high: of the validation accuracy: mean, smallest and largest.
+    """
+
+    epochs: list[int]
+    seconds: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def groups(records: Sequence[Record]) -> list[list[Record]]:
+    """Records of `STUDIES` that differ in the seed alone, measured at one place; two or more each.
+
+    Args:
+      records: the newest of each case.
+    """
+    by_identity: dict[str, list[Record]] = {}
+    for record in records:
+        if record.status == "ok" and record.study in STUDIES and "seed" in record.settings:
+            by_identity.setdefault(_identity(record), []).append(record)
+    return [group for group in by_identity.values() if len(group) > 1]
+
+
+def spread(group: Sequence[Record], metric: str) -> Spread | None:
+    """Mean and standard deviation of a metric; None if no record has it.
+
+    >>> runs = [Record("train", "a", "ok", metrics={"test_accuracy": v}) for v in (0.5, 0.75)]
+    >>> spread(runs, "test_accuracy")
+    Spread(mean=0.625, deviation=0.1767766952966369, count=2)
+    """
+    values = [record.metrics.get(metric) for record in group]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return None
+    deviation = statistics.stdev(known) if len(known) > 1 else 0.0
+    return Spread(statistics.mean(known), deviation, len(known))
+
+
+def text(group: Sequence[Record], metric: str) -> str:
+    """A metric over seeds as text: mean, standard deviation, and how many seeds have none."""
+    values = spread(group, metric)
+    if values is None:
+        return ""
+    cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
+    return cell if values.count == len(group) else f"{cell} ({values.count} of {len(group)})"
+
+
+def band(group: Sequence[Record]) -> Band | None:
+    """The validation accuracies by epoch; None if any run has no curve."""
+    curves = [record.curves for record in group]
+    length = min(map(len, curves))
+    names = {"epoch", "seconds", "validation_accuracy"}
+    if not length or any(not names <= epoch.keys() for curve in curves for epoch in curve):
+        return None
+    accuracy = np.array([[e["validation_accuracy"] for e in curve[:length]] for curve in curves])
+    seconds = np.array([[e["seconds"] for e in curve[:length]] for curve in curves])
+    return Band(
+        [int(epoch["epoch"]) for epoch in curves[0][:length]],
+        seconds.mean(axis=0).tolist(),
+        accuracy.mean(axis=0).tolist(),
+        accuracy.min(axis=0).tolist(),
+        accuracy.max(axis=0).tolist(),
+    )
+
+
+def conclusion(records: Sequence[Record]) -> list[str]:
+    """A sentence for each group: accuracy, and time, cost and energy to the target."""
+    return [_sentence(group) for group in groups(records)]
+
+
+def _sentence(group: Sequence[Record]) -> str:
+    parts = [f"test accuracy {text(group, 'test_accuracy')}"]
+    words = {"time_to_target": "time", "cost_to_target": "cost", "energy_to_target": "energy"}
+    parts += [
+        f"{word} to the target {text(group, metric)}"
+        for metric, word in words.items()
+        if spread(group, metric)
+    ]
+    settings = group[0].settings
+    name = ", ".join(str(settings[key]) for key in ("model", "dataset") if key in settings)
+    return f"over {len(group)} seeds, {name}: {'; '.join(parts)}"
+
+
+def _identity(record: Record) -> str:
+    settings = {name: value for name, value in record.settings.items() if name != "seed"}
+    names = ("accelerator", "machine", "strategy_devices", "elsewhere")
+    place = [record.provenance.get(name) for name in names]
+    return json.dumps([record.study, settings, place], sort_keys=True, default=str)

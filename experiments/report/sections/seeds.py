@@ -1,0 +1,86 @@
+"""Training runs over several seeds: a table of means and spreads, and curves with bands."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.analysis import seeds
+from experiments.records import Record
+from experiments.records.formatting import accelerator_label, case_label
+from experiments.report.section import (
+    Axis,
+    Figure,
+    PageRecords,
+    Row,
+    Section,
+    Table,
+    heading,
+    metric_tooltips,
+)
+from experiments.report.selection import is_published, newest
+from experiments.report.traces import nth_color, scatter
+
+MAX_GROUPS = 8
+FILL_OPACITY = 0.15
+
+
+def over_seeds(page: PageRecords) -> Section | None:
+    """Accuracy, and time, cost and energy to the target, as mean ± standard deviation."""
+    groups, note = newest(seeds.groups(page.records), MAX_GROUPS)
+    if not groups:
+        return None
+    names = [name for name in seeds.METRICS if any(seeds.spread(group, name) for group in groups)]
+    rows = [
+        Row(
+            (_name(group), str(len(group)), *(seeds.text(group, name) for name in names)),
+            "published" if is_published(group[0]) else "ok",
+        )
+        for group in groups
+    ]
+    table = Table(
+        "", ("case", "seeds", *map(heading, names)), rows, metric_tooltips(names), text_columns=1
+    )
+    bands = [(group, band) for group in groups if (band := seeds.band(group))]
+    curves = [
+        trace for index, (group, band) in enumerate(bands) for trace in _traces(group, band, index)
+    ]
+    figure = Figure(
+        "Validation accuracy over training time; the band spans the seeds",
+        curves,
+        Axis("training time in s"),
+        Axis("accuracy"),
+        note,
+    )
+    about = "Runs that differ in their seed alone: mean ± standard deviation."
+    return Section("Over several seeds", [about], [table], [figure] if curves else [])
+
+
+def _traces(group: Sequence[Record], band: seeds.Band, index: int) -> list[dict[str, Any]]:
+    """The area between the smallest and the largest accuracy, and the mean."""
+    color = nth_color(index)
+    outline = {
+        "fill": "toself",
+        "fillcolor": color.replace("hsl", "hsla").replace(")", f", {FILL_OPACITY})"),
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "legendgroup": str(index),
+    }
+    area = scatter(
+        _name(group),
+        [*band.seconds, *band.seconds[::-1]],
+        [*band.low, *band.high[::-1]],
+        color,
+        mode="lines",
+        options=outline,
+    )
+    mean = scatter(
+        _name(group), band.seconds, band.mean, color, options={"legendgroup": str(index)}
+    )
+    return [area, mean]
+
+
+def _name(group: Sequence[Record]) -> str:
+    settings = {name: value for name, value in group[0].settings.items() if name != "seed"}
+    label = case_label(dataclasses.replace(group[0], settings=settings))
+    return f"{accelerator_label(group[0])} · {label}, {len(group)} seeds"
