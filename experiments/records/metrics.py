@@ -129,6 +129,9 @@ METRICS: dict[str, Metric] = {
     "bytes_summed": Metric(
         "B", "bytes that a step all-reduces over devices, from the compiled program"
     ),
+    "bus_bandwidth": Metric(
+        "B/s", "bytes_per_second times what a ring of the devices sends over each link"
+    ),
     "communication_share": Metric(
         "", "share of a step beyond the local work: collectives, waiting, dispatch"
     ),

@@ -5,6 +5,7 @@ from experiments.harness.study import Study
 from experiments.studies import (
     at_once,
     batch_sweep,
+    collectives,
     descent,
     detection,
     dispatch,
@@ -76,6 +77,13 @@ STUDIES: dict[str, Study] = {
         measure=strategies.measure,
         columns=strategies.COLUMNS,
         check=strategies.check,
+    ),
+    "collectives": Study(
+        about="how fast do the devices exchange data?",
+        cases=collectives.cases,
+        measure=collectives.measure,
+        columns=collectives.COLUMNS,
+        has_figures_of_merit=collectives.has_figures_of_merit,
     ),
     "at_once": Study(
         about="how much sooner are many networks trained at once than one by one?",
