@@ -160,6 +160,9 @@ METRICS: dict[str, Metric] = {
     ),
     "latency_p90": Metric("s", "90th percentile of that time"),
     "latency_p99": Metric("s", "99th percentile of that time"),
+    "served_rate": Metric(
+        "1/s", "highest tried rate of random requests whose 99th percentile is within 10 ms"
+    ),
     "accuracy_loss": Metric("", "test accuracy of the network in float32 minus that of this one"),
     "model_bytes": Metric("B", "parameters, running statistics, integers and their scales"),
     "rounding_drift": Metric(

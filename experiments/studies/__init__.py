@@ -19,6 +19,7 @@ from experiments.studies import (
     preflight,
     scaling,
     search,
+    serving,
     speedrun,
     strategies,
     train,
@@ -120,6 +121,15 @@ STUDIES: dict[str, Study] = {
         columns=inference.COLUMNS,
         check=inference.check,
         answers=inference.ANSWERS,
+    ),
+    "serving": Study(
+        about="how many requests per second are answered in time, if they arrive at random?",
+        cases=serving.cases,
+        measure=serving.measure,
+        columns=serving.COLUMNS,
+        check=inference.check,
+        answers=inference.ANSWERS,
+        has_figures_of_merit=serving.has_figures_of_merit,
     ),
     "search": Study(
         about="which classic model or small network classifies digits best, and how long does each "
