@@ -85,9 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _compare(arguments: Sequence[str], console: "Console") -> int:
-    own, separator, options = _split(arguments)
+    own, is_separated, options = separate(arguments)
     config = parse_options(CompareConfig, "experiments.compare", own)
-    if separator and not config.interleave:
+    if is_separated and not config.interleave:
         raise InputError("options after -- are those of experiments.run: they need --interleave")
     if config.interleave:
         result, notes = _interleave(config, options)
@@ -97,8 +97,15 @@ def _compare(arguments: Sequence[str], console: "Console") -> int:
     return FAILED if result.count(WORSE) else OK
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
-    """The arguments before and after the first separator, and whether there is one."""
+def separate(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """Separates the options of this command from those of `experiments.run` behind ``--``.
+
+    Returns:
+      The former, whether there is a separator, and the latter.
+
+    >>> separate(["--interleave", "v1", "HEAD", "--", "--study=train"])
+    (['--interleave', 'v1', 'HEAD'], True, ['--study=train'])
+    """
     if SEPARATOR not in arguments:
         return list(arguments), False, []
     index = list(arguments).index(SEPARATOR)

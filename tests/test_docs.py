@@ -74,7 +74,7 @@ def run_cases() -> list:
 @pytest.mark.parametrize("command", shown_commands())
 def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path, monkeypatch):
     from experiments.cli import parse_options
-    from experiments.compare import CompareConfig
+    from experiments.compare import CompareConfig, separate
     from experiments.config.configurations import parse
     from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
@@ -99,7 +99,10 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
     if module == "experiments.run":
         parse(arguments)
     else:
-        parse_options(options[module], module, arguments)
+        own, separator, of_run = separate(arguments)
+        parse_options(options[module], module, own)
+        assert not separator or module == "experiments.compare"
+        parse(of_run)
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
