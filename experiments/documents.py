@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.analysis.peers_tables import peers_tables
+from experiments.analysis.seeds import seeds_table
 from experiments.analysis.speedrun import speedrun_table
 from experiments.cli import OK, parse_options, run_command
 from experiments.records import Record, latest, load
@@ -20,9 +21,10 @@ from jaxcnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-# By the name of the study, which is that of the folder of its published records.
+# By the folder of the published records, which mostly has the name of their study.
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "peers": peers_tables,
+    "seeds": seeds_table,
     "speedrun": speedrun_table,
 }
 REGION = re.compile(r"(<!-- from published/(\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)

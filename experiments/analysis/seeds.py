@@ -10,9 +10,10 @@ import numpy as np
 
 from experiments.records import Record
 from experiments.records.formatting import readable
+from experiments.records.metrics import METRICS
 
 STUDIES = ("train", "first_cnn")
-METRICS = (
+SHOWN = (
     "test_accuracy",
     "training_time",
     "time_to_target",
@@ -86,7 +87,10 @@ def text(group: Sequence[Record], metric: str) -> str:
     values = spread(group, metric)
     if values is None:
         return ""
-    cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
+    if METRICS[metric].unit:
+        cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
+    else:
+        cell = f"{values.mean:.4f} ± {values.deviation:.4f}"
     return cell if values.count == len(group) else f"{cell} ({values.count} of {len(group)})"
 
 
@@ -111,6 +115,37 @@ def band(group: Sequence[Record]) -> Band | None:
 def conclusion(records: Sequence[Record]) -> list[str]:
     """A sentence for each group: accuracy, and time, cost and energy to the target."""
     return [_sentence(group) for group in groups(records)]
+
+
+def seeds_table(records: Sequence[Record]) -> str:
+    """Where the records are from, and a row for each group, in Markdown.
+
+    Args:
+      records: of training runs on one machine, the newest of each case.
+    """
+    rows = []
+    for group in groups(records):
+        settings = group[0].settings
+        cells = (
+            *(f"{settings[name]}" for name in ("model", "learning_rate", "schedule", "normalise")),
+            f"{len(group)}",
+            *(text(group, name) for name in ("test_accuracy", "time_to_target")),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    provenance = records[0].provenance
+    place = f"{provenance['accelerator']}, {provenance['host_cores']} processors"
+    settings = records[0].settings
+    data = f"{settings['dataset']}, batch {settings['batch_size']}, {settings['epochs']} epochs"
+    return "\n".join(
+        [
+            f"{place}, jax {provenance['versions']['jax']}; {data}:",
+            "",
+            "| model | learning rate | schedule | pixels | seeds | test accuracy "
+            f"| to {settings['target_accuracy']:.0%} |",
+            "|---|---|---|---|---|---|---|",
+            *rows,
+        ]
+    )
 
 
 def _sentence(group: Sequence[Record]) -> str:

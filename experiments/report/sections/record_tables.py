@@ -38,8 +38,8 @@ ENVIRONMENT = (
     "source",
 )
 METHODS = (
-    "Times are of steady-state calls, each waited for; warm-up, compilation and the first step are "
-    "reported separately. A median has a 95 % interval, which allows for the correlation of "
+    "Times are of steady-state calls, so many in succession that waiting for the last takes at most "
+    "1 %; warm-up, compilation, the first step and the latency of a single call are apart. A median has a 95 % interval, which allows for the correlation of "
     "neighboring samples; ± is its larger side, also of rates derived from the time. The record "
     "keeps every sample, and says in words what disturbed the samples.",
     "FLOPs are those of matrix products and convolutions, counted from the program before "
@@ -84,7 +84,8 @@ def records(page: PageRecords) -> Section | None:
 def _study_table(group: Sequence[Record]) -> Table:
     shown = group[-MAX_ROWS:]
     names = metrics_with_values(list(METRICS), shown)
-    notes = list(dict.fromkeys(remark for record in shown for remark in remarks(record)))
+    own_first = sorted(shown, key=is_published)
+    notes = list(dict.fromkeys(remark for record in own_first for remark in remarks(record)))
     hidden = len(notes) - MAX_NOTES
     return Table(
         group[0].study,

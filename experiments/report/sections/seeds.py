@@ -29,7 +29,7 @@ def over_seeds(page: PageRecords) -> Section | None:
     groups, note = newest(seeds.groups(page.records), MAX_GROUPS)
     if not groups:
         return None
-    names = [name for name in seeds.METRICS if any(seeds.spread(group, name) for group in groups)]
+    names = [name for name in seeds.SHOWN if any(seeds.spread(group, name) for group in groups)]
     rows = [
         Row(
             (_name(group), str(len(group)), *(seeds.text(group, name) for name in names)),

@@ -1,5 +1,7 @@
 """Training runs over seeds, from hand-made records."""
 
+import dataclasses
+
 import pytest
 
 from experiments import analysis
@@ -78,3 +80,17 @@ def test_the_section_has_a_row_a_band_and_a_mean_for_each_group():
     assert area["x"] == [1.0, 2.0, 2.0, 1.0] and area["y"] == [0.4, 0.7, 0.9, 0.6]
     assert mean["y"] == pytest.approx([0.5, 0.8]) and not area["showlegend"]
     assert SECTIONS["seeds"](PageRecords(RUNS[:1], page.colors)) is None
+
+
+def test_the_table_has_a_row_for_each_group():
+    settings = {"learning_rate": 0.1, "schedule": "cosine", "normalise": "unit"}
+    settings |= {"batch_size": 8, "epochs": 2, "target_accuracy": 0.75}
+    runs = [dataclasses.replace(each, settings=each.settings | settings) for each in RUNS]
+    facts = HERE | {"host_cores": 2, "versions": {"jax": "0.10.2"}}
+    runs = [dataclasses.replace(each, provenance=facts) for each in runs]
+    lines = seeds.seeds_table(runs).splitlines()
+    assert lines[0] == "CPU, 2 processors, jax 0.10.2; mnist, batch 8, 2 epochs:"
+    assert lines[2].endswith("| test accuracy | to 75% |")
+    assert lines[4:] == [
+        "| lenet5 | 0.1 | cosine | unit | 3 | 0.8000 ± 0.1000 | 2 s ± 1.414 s (2 of 3) |"
+    ]
