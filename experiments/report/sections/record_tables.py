@@ -38,10 +38,11 @@ ENVIRONMENT = (
     "source",
 )
 METHODS = (
-    "Times are of steady-state calls, so many in succession that waiting for the last takes at most "
-    "1 %; warm-up, compilation, the first step and the latency of a single call are apart. A median has a 95 % interval, which allows for the correlation of "
-    "neighboring samples; ± is its larger side, also of rates derived from the time. The record "
-    "keeps every sample, and says in words what disturbed the samples.",
+    "Times are of steady-state calls, so many in succession that waiting for the last takes at "
+    "most 1 %; warm-up, compilation, the first step and the latency of a single call are apart. A "
+    "median has a 95 % interval, which allows for the correlation of neighboring samples; ± is its "
+    "larger side, also of rates derived from the time. The record keeps every sample, and says in "
+    "words what disturbed the samples.",
     "FLOPs are those of matrix products and convolutions, counted from the program before "
     "compilation, so that they are the same on every accelerator. MFU is FLOP/s divided by the "
     "dense peak: the published one of the device table, or that of a large matrix product measured "
