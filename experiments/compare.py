@@ -148,7 +148,8 @@ def _interleave(
             number += 1
             result, problems = _load(config, *map(_subfolders, folders))
             rounds = rounds or significance.rounds_needed(result.times, config.tolerance)
-            print(f"round {number} of {rounds}: {_plan(config, result, rounds)}", file=sys.stderr)
+            plan = f": {_plan(config, result, rounds)}" if number == 1 else ""
+            print(f"round {number} of {rounds}{plan}", file=sys.stderr)
     return result, [*_spread(config, result, number), *problems]
 
 

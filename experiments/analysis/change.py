@@ -16,7 +16,8 @@ class Change:
     Attributes:
       metric: a name of `metrics.METRICS`.
       before, after: in its SI unit; None if missing.
-      ratio: after over before, for times by the rank test; None if there is none.
+      ratio: after over before; of times that of the geometric means of the runs, or, with too few
+        runs, that of the rank test; None if there is none.
       outcome: `WORSE` or `BETTER` if the change is more than noise and more than the tolerance,
         else `SAME`; `SUSPECTED` for a time that differs between too few runs; `BUSY` if other
         programs used the processor then; or `NOT_JUDGED`.

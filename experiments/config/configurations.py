@@ -116,7 +116,8 @@ def _seeds(count: int, lists: dict[str, tuple[Any, ...]]) -> tuple[int, ...]:
     """The seeds of --seeds."""
     if "seed" in lists:
         raise InputError("--seed and --seeds exclude each other: give one of them")
-    return tuple(range(RunConfig(seeds=count).seeds or 0))
+    RunConfig(seeds=count)  # checks the number
+    return tuple(range(count))
 
 
 def combination(config: RunConfig, configs: Sequence[RunConfig]) -> str:

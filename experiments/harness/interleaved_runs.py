@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.cli import BAD_INPUT
 from jaxcnn.errors import InputError
 
 PROGRAM = ("-m", "experiments.run")
-BAD_INPUT = 2
 
 Launch = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str]]
 
@@ -98,10 +98,11 @@ def run_round(
     """
     sides = list(zip(versions, folders, strict=True))
     for version, folder in sides[:: -1 if number % 2 else 1]:
-        results = f"--results={folder / f'round-{number + 1:03}'}"
-        code, errors = launch([version.python, *PROGRAM, *options, results], version.environment)
+        results = folder / f"round-{number + 1:03}"
+        command = [version.python, *PROGRAM, *options, f"--results={results}"]
+        code, errors = launch(command, version.environment)
         last = (errors.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")
-        if code == BAD_INPUT or not any(folder.rglob("*.json")):
+        if code == BAD_INPUT or not any(results.rglob("*.json")):
             raise InputError(f"{version.name}: experiments.run ended with exit code {code}: {last}")
 
 

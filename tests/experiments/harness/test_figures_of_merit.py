@@ -83,33 +83,15 @@ def test_the_record_has_the_utilisation_of_every_phase(tmp_path):
     assert names["memory_process"]["values"] and "tpu0_utilisation" not in names
 
 
-def test_power_is_that_of_train_steps_alone(tmp_path, monkeypatch):
-    """A meter that shows 100 W in the phase of training and 10 W in all others."""
-    samplers = []
-    entered = utilisation.Sampler.__enter__
-
-    def enter(sampler):
-        samplers.append(sampler)
-        return entered(sampler)
-
-    def read(_):
-        phases = samplers[-1]._phases if samplers else []
-        return {
-            Quantity("gpu0_power", "W"): 100.0 if phases and phases[-1][0] == "training" else 10.0
-        }
-
-    monkeypatch.setattr(utilisation.Sampler, "__enter__", enter)
-    sources = DetectedSources((Source("NVML gpu0", read),), ("gpu0",))
+def test_energy_follows_from_the_mean_power_of_training(tmp_path, monkeypatch):
+    source = Source("NVML gpu0", lambda _: {Quantity("gpu0_power", "W"): 50.0})
+    sources = DetectedSources((source,), ("gpu0",))
     monkeypatch.setattr(utilisation, "detect_sources", lambda devices: sources)
-    arguments = [*TRAIN, "--target-accuracy=0.01", f"--results={tmp_path}"]
-    assert run.main(arguments) == 0
+    assert run.main([*TRAIN, "--target-accuracy=0.01", f"--results={tmp_path}"]) == 0
     metrics = only_record(tmp_path)["metrics"]
-    assert 10 <= metrics["power"] <= 100
-    assert metrics["energy_to_target"] == pytest.approx(
-        metrics["power"] * metrics["time_to_target"]
-    )
-    rate = metrics["flops_per_second"] / metrics["power"]
-    assert metrics["flops_per_joule"] == pytest.approx(rate)
+    assert metrics["power"] == pytest.approx(50)
+    assert metrics["energy_to_target"] == pytest.approx(50 * metrics["time_to_target"])
+    assert metrics["flops_per_joule"] == pytest.approx(metrics["flops_per_second"] / 50)
 
 
 def test_a_source_that_fails_during_a_run_becomes_a_note(tmp_path, monkeypatch, capsys):
