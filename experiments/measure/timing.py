@@ -119,7 +119,7 @@ def compile_program(
     3.0
     """
     start = clock()
-    jitted = function if isinstance(function, jax.stages.Wrapped) else jax.jit(function)
+    jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
     lowered = jitted.lower(*args)
     middle = clock()
     with _recorded_events() as events:

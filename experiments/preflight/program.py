@@ -142,7 +142,7 @@ def compile_arguments(
     """
     strategy = strategy.for_step(program.step, program.state, program.batch)
     return (
-        strategy.compile(program.step),
+        strategy.train_program(program.step),
         strategy.abstract_state(program.state),
         strategy.abstract_batch(program.batch),
     )

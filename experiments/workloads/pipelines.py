@@ -122,13 +122,14 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     program = compile_program(
         strategy.compile(multi_step(step, feed), resident=True), state, data, one
     )
-    train = program.executable
-    evaluation = compile_program(
+    train = strategy.dispatchable(program.executable)
+    evaluation_program = compile_program(
         strategy.compile_evaluation(evaluate_dataset(step.evaluation, feed), resident=True),
         state,
         held_out["test"],
         one,
-    ).executable
+    )
+    evaluation = strategy.dispatchable(evaluation_program.executable)
     prediction = strategy.compile_evaluation(
         predict_dataset(PredictionStep(step.evaluation), feed, rows), resident=True
     )
@@ -164,10 +165,11 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     }
     place = functools.partial(strategy.place_rows, count=config.batch_size)
     program = compile_program(strategy.compile(step), state, place(batches[first_step]))
-    train = program.executable
-    evaluation = compile_program(
+    train = strategy.dispatchable(program.executable)
+    evaluation_program = compile_program(
         strategy.compile_evaluation(step.evaluation), state, place(held_out["test"][0])
-    ).executable
+    )
+    evaluation = strategy.dispatchable(evaluation_program.executable)
     prediction = strategy.compile_evaluation(PredictionStep(step.evaluation))
     placed = _prefetch(place, stream(batches, first_step, last_step, config.workers))
     first = list(itertools.islice(placed, 1))  # the workers start here, not in the first step

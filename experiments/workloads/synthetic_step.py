@@ -46,7 +46,8 @@ class StepProgram:
 
     def __call__(self) -> dict[str, jax.Array]:
         """Takes one step; returns its summed metrics."""
-        self.state, metrics = self.program.executable(self.state, self.batch)
+        program = self.strategy.dispatchable(self.program.executable)
+        self.state, metrics = program(self.state, self.batch)
         return metrics
 
 

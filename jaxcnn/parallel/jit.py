@@ -24,10 +24,12 @@ class Jit(Strategy):
     def device_count(cls, available: int) -> int:
         return 1
 
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+    def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         return self._jit(step, donate_argnums=0)
 
-    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
+    def evaluation_program(
+        self, evaluate: Callable, *, resident: bool = False
+    ) -> jax.stages.Wrapped:
         return self._jit(evaluate)
 
     def _jit(self, function: Callable, **settings) -> jax.stages.Wrapped:

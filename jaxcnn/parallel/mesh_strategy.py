@@ -73,7 +73,7 @@ class MeshStrategy(Strategy):
     def state_shardings(self, state: Shapes) -> PyTree:
         return state_shardings(state, self.rules, self.mesh)
 
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+    def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         def run(state, *arguments):
             state, metrics = step(state, *arguments, sharding=self.batch_sharding)
             state = lax.with_sharding_constraint(state, self.state_shardings(state))
@@ -81,7 +81,9 @@ class MeshStrategy(Strategy):
 
         return jax.jit(run, donate_argnums=0, compiler_options=self.options or None)
 
-    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
+    def evaluation_program(
+        self, evaluate: Callable, *, resident: bool = False
+    ) -> jax.stages.Wrapped:
         def run(state, *arguments):
             return evaluate(state, *arguments, sharding=self.batch_sharding)
 

@@ -119,11 +119,13 @@ class Pipeline(Strategy):
     def abstract_saved(self, state: Shapes) -> Shapes:
         return state
 
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+    def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         placement = self._state_shardings(), self.data_placement
         return self._jit(step, placement, donate_argnums=0)
 
-    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
+    def evaluation_program(
+        self, evaluate: Callable, *, resident: bool = False
+    ) -> jax.stages.Wrapped:
         return self._jit(evaluate, self.data_placement)
 
     def fetch(self, state: TrainState) -> TrainState:

@@ -57,15 +57,17 @@ class Pmap(Strategy):
     def abstract_batch(self, batch: Shapes) -> Shapes:
         return self._stacked(batch_share(batch, len(self.devices)))
 
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+    def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
         in_axes = (0, None, None) if resident else (0, 0)
         return self._pmap(step, in_axes=in_axes, out_axes=(0, None), donate_argnums=0)
 
-    def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
+    def evaluation_program(
+        self, evaluate: Callable, *, resident: bool = False
+    ) -> jax.stages.Wrapped:
         return self._pmap(evaluate, in_axes=(0, None, None) if resident else (0, 0), out_axes=None)
 
     def compile_for_export(self, step: Callable) -> jax.stages.Wrapped:
-        return jax.jit(self.compile(step))
+        return jax.jit(self.train_program(step))
 
     def fetch(self, state: TrainState) -> TrainState:
         return jax.device_get(jax.tree.map(lambda x: x[0], state))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxcnn.errors import InputError
-from jaxcnn.parallel import placement
+from jaxcnn.parallel import dispatch, placement
 from jaxcnn.parallel.options import compiler_options
 from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
@@ -24,8 +24,8 @@ class Strategy(abc.ABC):
 
     The base class holds what is the same wherever state, batch and data have one `Sharding` each.
     A subclass sets the three placements in its ``__init__``, after ``super().__init__``, and
-    implements `compile` and `compile_evaluation`; it overrides whatever else differs. One that
-    divides the state array by array overrides `state_shardings` in place of `state_placement`.
+    implements `train_program` and `evaluation_program`; it overrides whatever else differs. One
+    that divides the state array by array overrides `state_shardings` in place of `state_placement`.
 
     Attributes:
       about: one line for listings.
@@ -176,8 +176,7 @@ class Strategy(abc.ABC):
         """Shapes and shardings of what `place_batch` returns; the devices need not be attached."""
         return with_sharding(batch, self.batch_placement)
 
-    @abc.abstractmethod
-    def compile(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+    def compile(self, step: Callable, *, resident: bool = False) -> Callable:
         """Compiles ``step(state, batch) -> (state, metrics)`` at its first call; donates the state.
 
         Args:
@@ -185,16 +184,32 @@ class Strategy(abc.ABC):
           resident: the second argument was placed by `place_data`, not by `place_batch`.
 
         Returns:
-          A callable with ``lower``, as `jax.jit` returns.
+          A callable with ``lower``, as `jax.jit` returns. On several simulated devices its call
+          waits for the results.
         """
+        return self.dispatchable(self.train_program(step, resident=resident))
 
-    @abc.abstractmethod
     def compile_evaluation(self, evaluate: Callable, *, resident: bool = False) -> Callable:
         """Compiles ``evaluate(state, batch) -> metrics``, or the run of `evaluate_dataset`."""
+        return self.dispatchable(self.evaluation_program(evaluate, resident=resident))
 
     def compile_for_export(self, step: Callable) -> jax.stages.Wrapped:
         """Compiles as `compile` does, but always with `jax.jit`, as `jax.export` requires."""
-        return self.compile(step)
+        return self.train_program(step)
+
+    def dispatchable(self, program: Callable) -> Callable:
+        """`dispatch.dispatchable` for a program that was compiled ahead of time."""
+        return dispatch.dispatchable(program, self.local_devices)
+
+    @abc.abstractmethod
+    def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+        """The jitted function of `compile`."""
+
+    @abc.abstractmethod
+    def evaluation_program(
+        self, evaluate: Callable, *, resident: bool = False
+    ) -> jax.stages.Wrapped:
+        """The jitted function of `compile_evaluation`."""
 
     def fetch(self, state: TrainState) -> TrainState:
         """The state in host memory, in the shapes that a single device has."""
