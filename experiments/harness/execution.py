@@ -1,8 +1,10 @@
 """Measures one case; every failure of the case itself becomes a result."""
 
+import dataclasses
 import traceback
 
 from experiments.harness.study import Case, CaseResult, Context, Study
+from experiments.measure import throttling
 from experiments.measure.memory import is_out_of_memory
 from jaxcnn import distributed, training
 from jaxcnn.errors import InputError
@@ -19,6 +21,15 @@ def execute(study: Study, case: Case, context: Context) -> CaseResult:
       Interrupted: the user interrupted it; its checkpoint was kept.
     """
     case.check_model()
+    with throttling.watch(context.backend.devices) as remarks:
+        result = _measure(study, case, context)
+    if not remarks:
+        return result
+    remarks = [*result.provenance.get("remarks", []), *remarks]
+    return dataclasses.replace(result, provenance=result.provenance | {"remarks": remarks})
+
+
+def _measure(study: Study, case: Case, context: Context) -> CaseResult:
     try:
         return study.measure(case, context)
     except (InputError, training.Interrupted, BrokenPipeError):

@@ -79,6 +79,7 @@ def compute(
         devices=devices,
         price_per_hour=price,
         power=metrics.get("power"),
+        energy=metrics.get("energy_per_call"),
         **peaks,
         **{name: metrics[name] for name in _RATES if name in metrics},
     )

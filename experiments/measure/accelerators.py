@@ -19,11 +19,28 @@ from experiments.measure.sources import (
     rapl,
 )
 
+SLOWED = "slowed_by_"  # prefix of the shares of time in which a GPU was slowed down, by reason
 _ENERGY = Quantity("energy", "J")
+
+# Why a GPU runs below the clock that it would choose: bits of nvml.h, which an idle GPU or clocks
+# that a user has set do not have. The bit of a hardware slowdown accompanies those of its causes.
+_CLOCK_REASONS = {"power": 0x04 | 0x80, "heat": 0x20 | 0x40, "hardware": 0x08}
+_CAUSED = 0x40 | 0x80
+
+
+def _is_slowed_by(reason: str) -> Callable[[ModuleType, Any], float]:
+    def query(nvml: ModuleType, gpu: Any) -> float:
+        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
+        if reason == "hardware" and bits & _CAUSED:
+            return 0.0
+        return 100.0 * bool(bits & _CLOCK_REASONS[reason])
+
+    return query
+
 
 # Queries of NVIDIA's management library, in the unit of the series. Power is a mean over one second
 # from Ampere on (except for the A100); memory includes what JAX preallocates; utilisation is the
-# share of time in which any kernel ran.
+# share of time in which any kernel ran; the clock is that of the multiprocessors.
 _NVIDIA: dict[Quantity, Callable[[ModuleType, Any], float]] = {
     Quantity("utilisation", "%"): lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     Quantity("memory", "B"): lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
@@ -31,6 +48,13 @@ _NVIDIA: dict[Quantity, Callable[[ModuleType, Any], float]] = {
     Quantity("temperature", "°C"): lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(
         gpu, nvml.NVML_TEMPERATURE_GPU
     ),
+    Quantity("clock", "Hz"): lambda nvml, gpu: (
+        1e6 * nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)
+    ),
+    Quantity("clock_limit", "Hz"): lambda nvml, gpu: (
+        1e6 * nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)
+    ),
+    **{Quantity(f"{SLOWED}{reason}", "%"): _is_slowed_by(reason) for reason in _CLOCK_REASONS},
     _ENERGY: lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
 }
 

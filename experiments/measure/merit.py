@@ -23,6 +23,7 @@ def figures_of_merit(
     devices: int = 1,
     price_per_hour: float | None = None,
     power: float | None = None,
+    energy: float | None = None,
     time_to_target: float | None = None,
 ) -> dict[str, float]:
     """All figures that follow from the measurements and the device table.
@@ -45,6 +46,7 @@ def figures_of_merit(
       devices: the number of JAX devices.
       price_per_hour: USD for one chip.
       power: mean measured power in watts.
+      energy: measured joules of one call.
       time_to_target: seconds of training until the target was reached.
 
     Returns:
@@ -64,6 +66,8 @@ def figures_of_merit(
     }
     figures |= _roofline(flops, bytes, seconds, peak_measured, bandwidth_measured)
     figures |= _energy(flops_per_second, images_per_second, power, figures["power_data_sheet"])
+    if energy is not None:
+        figures["flops_per_joule"] = _ratio(flops, energy)
     figures["energy_to_target"] = _product(power, time_to_target)
     figures |= _money(flops_per_second, images_per_second, time_to_target, price)
     return {name: float(value) for name, value in figures.items() if value is not None}

@@ -15,6 +15,7 @@ import numpy as np
 from experiments.analysis.latency import percentiles
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.energy import SECONDS, measure_energy
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import memory_plan
 from experiments.measure.noise import noise
@@ -49,6 +50,7 @@ COLUMNS = (
     "accuracy_loss",
     "model_bytes",
     "mfu",
+    "images_per_joule",
     "images_per_joule_data_sheet",
 )
 
@@ -131,6 +133,8 @@ def measure(case: Case, context: Context) -> CaseResult:
         "parameters": models.count_parameters(trained.model),
         "images_per_second": batch_size / metrics["latency_p50"],
     }
+    energy = measure_energy(predict, [device], seconds=SECONDS[config.preset])
+    metrics |= energy.metrics if energy else {}
     return CaseResult(
         metrics,
         {"latency": latencies, "call_time": list(timing.samples)},
@@ -138,6 +142,7 @@ def measure(case: Case, context: Context) -> CaseResult:
             "dtype": compute_dtype(precision, backend.platform),
             "quantized_layers": list(predictor.quantized_layers),
             "noise": noise(latencies).verdict,
+            **({"power_source": energy.source} if energy else {}),
             "remarks": _remarks(precision, backend.platform, len(latencies)),
         },
     )

@@ -11,6 +11,7 @@ from experiments import microbenchmarks
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.compiler import uses_winograd
+from experiments.measure.energy import SECONDS, measure_energy
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.noise import Comparison, compare
 from experiments.measure.timing import Timing, compile_program, time_call, time_interleaved
@@ -36,6 +37,7 @@ COLUMNS = (
     "mfu_measured_peak",
     "flops_per_dollar",
     "flops_per_joule",
+    "energy_per_call",
     "flops_per_joule_data_sheet",
     "break_even_size",
     "largest_error",
@@ -84,11 +86,16 @@ def measure(case: Case, context: Context) -> CaseResult:
     kernel, device = _kernel(case, context.backend), context.backend.devices[0]
     if has_figures_of_merit(case, context.backend):
         prepare_peak(device, kernel.dtype, kernel.precision)  # before, as it is measured after
-    return measure_kernel(kernel, device, budget=BUDGETS[case.config.preset])
+    preset = case.config.preset
+    return measure_kernel(kernel, device, budget=BUDGETS[preset], energy_seconds=SECONDS[preset])
 
 
 def measure_kernel(
-    kernel: Kernel, device: jax.Device, *, budget: float = BUDGETS["quick"]
+    kernel: Kernel,
+    device: jax.Device,
+    *,
+    budget: float = BUDGETS["quick"],
+    energy_seconds: float = SECONDS["quick"],
 ) -> CaseResult:
     """Times a kernel.
 
@@ -96,13 +103,17 @@ def measure_kernel(
       kernel: as from `microbenchmarks.select_kernels`.
       device: where it runs; for a copy, the source or the destination beside the host.
       budget: seconds of sampling.
+      energy_seconds: seconds of further calls, where the power of the device can be measured.
 
     Returns:
       Metrics by the names of `METRICS`: always times; FLOPs, bytes and their rates where there are
       any. The figures of merit are added by `experiments.harness.figures_of_merit`.
     """
     operands = kernel.make_operands(np.random.default_rng(0))
-    result = MEASUREMENTS[kernel.measurement](kernel, operands, device, budget)
+    if measure_with_host := _HOST_MEASUREMENTS.get(kernel.measurement):
+        result = measure_with_host(kernel, operands, device, budget)
+    else:
+        result = _time_program(kernel, operands, device, budget, energy_seconds)
     provenance = {
         "kernel": kernel.name,
         "group": kernel.group,
@@ -118,7 +129,11 @@ def measure_kernel(
 
 
 def _time_program(
-    kernel: Kernel, operands: Operands, device: jax.Device, budget: float
+    kernel: Kernel,
+    operands: Operands,
+    device: jax.Device,
+    budget: float,
+    energy_seconds: float,
 ) -> CaseResult:
     """Times a compiled function whose operands lie on the device."""
     arrays = jax.device_put(operands, device)
@@ -133,6 +148,11 @@ def _time_program(
     metrics = _times(timing) | _rates(timing.median, flops, moved_bytes) | program.metrics
     metrics |= {"first_step_time": timing.first} | _error(kernel, operands, program.call())
     provenance = {"compiler_options": options, "winograd": uses_winograd(program.executable)}
+    if energy := measure_energy(
+        program.call, [device], calls=timing.calls_per_sample, seconds=energy_seconds
+    ):
+        metrics |= energy.metrics
+        provenance |= {"power_source": energy.source}
     return _result(timing, metrics, provenance)
 
 
@@ -196,9 +216,7 @@ def _break_even_remark(size: float | None, largest: float) -> str:
     return f"square matrix product, NumPy compared with copy in, product and copy out: {result}"
 
 
-MEASUREMENTS: dict[str, Callable[..., CaseResult]] = {
-    "call": _time_program,
-    "into": _time_program,
+_HOST_MEASUREMENTS: dict[str, Callable[..., CaseResult]] = {
     "copy_in": _time_copy,
     "copy_out": _time_copy,
     "break_even": _find_break_even,

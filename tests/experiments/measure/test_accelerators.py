@@ -17,7 +17,7 @@ def fake_nvml(*gpus):
     """
     fake = ModuleType("pynvml")
     fake.NVMLError = type("NVMLError", (Exception,), {})
-    fake.NVML_TEMPERATURE_GPU, fake.inits = 0, 0
+    fake.NVML_TEMPERATURE_GPU, fake.NVML_CLOCK_SM, fake.inits = 0, 1, 0
 
     def count(change):
         fake.inits += change
@@ -39,6 +39,8 @@ def fake_nvml(*gpus):
     fake.nvmlDeviceGetPowerUsage = query("milliwatts")
     fake.nvmlDeviceGetTemperature = query("degrees")
     fake.nvmlDeviceGetTotalEnergyConsumption = query("millijoules")
+    fake.nvmlDeviceGetClockInfo, fake.nvmlDeviceGetMaxClockInfo = query("mhz"), query("max_mhz")
+    fake.nvmlDeviceGetCurrentClocksThrottleReasons = query("reasons")
     return fake
 
 

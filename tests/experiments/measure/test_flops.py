@@ -204,8 +204,8 @@ def test_every_strategy_counts_the_same(devices, name):
     for strategy_name in parallel.FOR_ANY_NETWORK:
         strategy = parallel.strategy(strategy_name, devices)
         placed = strategy.place(state), strategy.place_batch(zeros)
-        assert model_flops(strategy.compile(step), *placed) == expected, strategy_name
-        evaluation = strategy.compile_evaluation(step.evaluation)
+        assert model_flops(strategy.train_program(step), *placed) == expected, strategy_name
+        evaluation = strategy.evaluation_program(step.evaluation)
         assert model_flops(evaluation, *placed) == 2 * 16 * sum(LAYERS[name]), strategy_name
 
 
