@@ -13,6 +13,7 @@ from experiments.analysis import (
     crossover,
     descent_methods,
     efficiency,
+    input_rate,
     instruction_sets,
     latency,
     peers,
@@ -64,6 +65,9 @@ ANALYSES: dict[str, Analysis] = {
         across_machines=True,
     ),
     "inference": Analysis(latency.conclusion),
+    "input_pipeline": Analysis(
+        input_rate.conclusion, group_by=("dataset", "image_size", "batch_size", "preset")
+    ),
     "scaling": Analysis(efficiency.conclusion, group_by=_STEP_SETTINGS),
     "precision": Analysis(precisions.conclusion, group_by=_TRAINING_SETTINGS),
     "parity": Analysis(

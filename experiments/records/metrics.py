@@ -107,6 +107,9 @@ METRICS: dict[str, Metric] = {
         "s", "loading the train program from the compilation cache, if it was there"
     ),
     "first_step_time": Metric("s", "the first step after compiling"),
+    "input_wait_share": Metric(
+        "", "share of the training in which the device waited for its next batch"
+    ),
     "training_time": Metric("s", "all steps and evaluations, without compiling"),
     "time_to_target": Metric(
         "s", "training time until validation first reached the target accuracy"

@@ -11,6 +11,7 @@ from experiments.studies import (
     dispatch,
     first_cnn,
     inference,
+    input_pipeline,
     isa,
     kernels,
     parity,
@@ -130,6 +131,13 @@ STUDIES: dict[str, Study] = {
         check=inference.check,
         answers=inference.ANSWERS,
         has_figures_of_merit=serving.has_figures_of_merit,
+    ),
+    "input_pipeline": Study(
+        about="how many images per second come from files to the device, with how many workers?",
+        cases=input_pipeline.cases,
+        measure=input_pipeline.measure,
+        columns=input_pipeline.COLUMNS,
+        has_figures_of_merit=input_pipeline.has_figures_of_merit,
     ),
     "search": Study(
         about="which classic model or small network classifies digits best, and how long does each "

@@ -18,6 +18,7 @@ from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
 from experiments.workloads import network, pipelines, processes, training_metrics
 from experiments.workloads.communication import communication_metrics
+from experiments.workloads.input_wait import input_remark
 from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from experiments.workloads.saved_run import open_checkpoints, restore
 from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
@@ -245,11 +246,14 @@ def _summarize(
         | training_metrics.speed_metrics(history, work, setup.config.batch_size)
         | training_metrics.memory_metrics(setup, pipeline)
         | training_metrics.energy_metrics(sampler, session_steps)
+        | training_metrics.input_metrics(pipeline, sampler)
         | processes.traffic_metrics(pipeline.program)
         | pipeline.program.metrics
         | {"parameters": models.count_parameters(setup.model)}
     )
     remarks = training_metrics.remarks(work, history, len(setup.strategy.devices))
+    if remark := input_remark(metrics.get("input_wait_share", 0.0), setup.config.workers):
+        remarks.append(remark)
     if history.foreign_sessions:
         remarks.append(
             f"the first {history.foreign_sessions} of {history.sessions} sessions ran on other "

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 
 from experiments.measure.timing import Compiled, compile_program
+from experiments.workloads.input_wait import InputWait
 from experiments.workloads.predictions import Predictions, PredictionStep, join, predict_dataset
 from experiments.workloads.reading import read_in_parts
 from experiments.workloads.setup import TrainingSetup
@@ -45,6 +46,7 @@ class Pipeline:
       predict: ``predict(state, split)`` returns the prediction for every example as well; compiled
         at the first call.
       program: the compiled train program, and how long compiling took.
+      input_wait: the time for which the device waited for batches; None if they lie on it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Pipeline:
     evaluate: Callable[[TrainState, str], dict[str, Any]]
     predict: Callable[[TrainState, str], Predictions]
     program: Compiled
+    input_wait: InputWait | None = None
 
 
 def choose(setup: TrainingSetup, requested: str = "") -> tuple[str, str]:
@@ -174,12 +177,14 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     placed = _prefetch(place, stream(batches, first_step, last_step, config.workers))
     first = list(itertools.islice(placed, 1))  # the workers start here, not in the first step
     placed = itertools.chain(first, placed)
+    input_wait = InputWait()
 
     @jax.transfer_guard("disallow")
     def run_steps(state, step, count):
-        history = []
-        for batch in itertools.islice(placed, count):
-            state, metrics = train(state, batch)
+        history: list[dict[str, jax.Array]] = []
+        for _ in range(count):
+            last = next(iter(history[-1].values())) if history else None
+            state, metrics = train(state, input_wait.next(placed, last))
             history.append(metrics)
         return state, jax.tree.map(lambda *values: np.stack(values), *jax.device_get(history))
 
@@ -195,7 +200,7 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     def predict(state, split):
         return join(over(prediction, state, held_out[split]), len(getattr(setup.splits, split)))
 
-    return Pipeline("streamed", run_steps, evaluate, predict, program)
+    return Pipeline("streamed", run_steps, evaluate, predict, program, input_wait)
 
 
 def _prefetch(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:

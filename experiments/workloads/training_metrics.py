@@ -126,6 +126,19 @@ def memory_metrics(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]
     return _known({"memory_planned": plan.total if plan else None, "memory_peak": peak})
 
 
+def input_metrics(pipeline: Pipeline, sampler: Sampler) -> dict[str, float]:
+    """The share of the training for which the device waited for batches.
+
+    Args:
+      pipeline: that trained.
+      sampler: of the whole run, with the phase ``training``.
+    """
+    seconds = sampler.seconds("training")
+    if pipeline.input_wait is None or seconds <= 0:
+        return {}
+    return {"input_wait_share": pipeline.input_wait.seconds / seconds}
+
+
 def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
     """Mean power during training, and energy per step.
 
