@@ -16,8 +16,7 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of PyTorch must not spin
 
-import importlib.util
-import time
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,41 +25,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from rich.console import Console
-from rich.table import Table
 
 import jaxcnn
+from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_formats, write
+from experiments.analysis.benchmark_tables import half_precision_table, layers_table
 from jaxcnn import backend, models, training
 
-ROUNDS = 11
-SLOW = 5_000  # milliseconds
 HALF_PRECISION_CASES = (("mnist_cnn", 128), ("cifar_tutorial", 128), ("resnet18_cifar", 32))
 
-Call = Callable[[], object]  # returns when the result is there
+Kinds = dict[str, dict[str, Call]]  # forward, gradients or train step: its sides
 
 
-def median_milliseconds(calls: dict[str, Call]) -> dict[str, float]:
-    """Of each call, over rounds in which all are called in turn; two first rounds do not count.
-
-    A call that takes longer than `SLOW` is called once.
-    """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS + 2):
-        for name, call in calls.items():
-            if times[name] and times[name][0] > SLOW:
-                continue
-            start = time.perf_counter()
-            call()
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: float(np.median(values[2:] or values)) for name, values in times.items()}
-
-
-def layer_calls(create: Callable[[nnx.Rngs], nnx.Module], images: jax.Array) -> dict[str, Call]:
+def layer_calls(create: Callable[[nnx.Rngs], nnx.Module], images: jax.Array) -> Kinds:
     """The layer as it is and accelerated: forward, and with the gradients of weights and images."""
-    calls: dict[str, Call] = {}
-    for name in ("before", "after"):
+    kinds: Kinds = {"forward": {}, "gradients": {}}
+    for side in ("before", "after"):
         layer = create(nnx.Rngs(0))
-        if name == "after":
+        if side == "after":
             jaxcnn.accelerate(layer)
         graph, state = nnx.split(layer)
 
@@ -70,28 +51,22 @@ def layer_calls(create: Callable[[nnx.Rngs], nnx.Module], images: jax.Array) -> 
         def loss(state, images, forward=forward):
             return (forward(state, images).astype(jnp.float32) ** 2).mean()
 
-        for what, function in (("forward", forward), ("gradients", jax.grad(loss, (0, 1)))):
+        for kind, function in (("forward", forward), ("gradients", jax.grad(loss, (0, 1)))):
             program = jax.jit(function).lower(state, images).compile()
-            calls[f"{what} {name}"] = _blocking(program, state, images)
-    return calls
+            kinds[kind][side] = _blocking(program, state, images)
+    return kinds
 
 
-def torch_layer_calls(create: Callable[[Any], Any], images: jax.Array) -> dict[str, Call]:
+def torch_layer_calls(create: Callable[[Any], Any], images: jax.Array) -> Kinds:
     """The same of a PyTorch layer, in both of its memory formats; nothing without PyTorch."""
-    if importlib.util.find_spec("torch") is None:
-        return {}
+    kinds: Kinds = {"forward": {}, "gradients": {}}
+    if not HAS_TORCH:
+        return kinds
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    axes = images.ndim - 2
-    formats = {
-        "channels first": torch.contiguous_format,
-        "channels last": {2: torch.channels_last, 3: torch.channels_last_3d}[axes],
-    }
     array = np.moveaxis(np.asarray(images, np.float32), -1, 1)
     dtype = torch.bfloat16 if images.dtype == jnp.bfloat16 else torch.float32
-    calls: dict[str, Call] = {}
-    for name, memory_format in formats.items():
+    for side, memory_format in torch_formats(images.ndim - 2).items():
         layer = create(torch).to(dtype=dtype, memory_format=memory_format)
         tensor = torch.from_numpy(array.copy()).to(dtype=dtype, memory_format=memory_format)
         tensor.requires_grad_()
@@ -105,35 +80,40 @@ def torch_layer_calls(create: Callable[[Any], Any], images: jax.Array) -> dict[s
             tensor.grad = None
             (layer(tensor).float() ** 2).mean().backward()
 
-        calls |= {f"forward {name}": forward, f"gradients {name}": gradients}
-    return calls
+        kinds["forward"][side], kinds["gradients"][side] = forward, gradients
+    return kinds
 
 
-def depthwise(table: Table) -> None:
+def depthwise() -> tuple[str, Kinds]:
     """Jax issue 23713: 256 channels, 124 x 124 pixels, a batch of one, 3 x 3 taps."""
     images = jnp.asarray(np.random.default_rng(0).normal(size=(1, 124, 124, 256)), jnp.float32)
-    calls = layer_calls(
+    ours = layer_calls(
         lambda rngs: nnx.Conv(256, 256, (3, 3), feature_group_count=256, rngs=rngs), images
     )
-    calls |= torch_layer_calls(
+    torch = torch_layer_calls(
         lambda torch: torch.nn.Conv2d(256, 256, 3, padding=1, groups=256), images
     )
-    add_rows(table, "depthwise, jax issue 23713", calls)
+    return "depthwise, 256 channels, 124×124, 3×3 (jax issue 23713)", _merged(ours, torch)
 
 
-def transposed(table: Table, dtype: jnp.dtype) -> None:
+def transposed(dtype: Any) -> tuple[str, Kinds]:
     """Jax issue 31662: 64 channels to one, 64 x 64 x 32 pixels, 3 x 3 x 3 taps, stride 2."""
     images = jnp.asarray(np.random.default_rng(0).normal(size=(1, 64, 64, 32, 64)), dtype)
-    calls = layer_calls(
+    ours = layer_calls(
         lambda rngs: nnx.ConvTranspose(
             64, 1, (3, 3, 3), (2, 2, 2), dtype=dtype, param_dtype=dtype, rngs=rngs
         ),
         images,
     )
-    calls |= torch_layer_calls(
+    torch = torch_layer_calls(
         lambda torch: torch.nn.ConvTranspose3d(64, 1, 3, 2, padding=1, output_padding=1), images
     )
-    add_rows(table, f"3-D transposed, {dtype.__name__}, jax issue 31662", calls)
+    title = f"transposed, 3 axes, 64 → 1, 64×64×32, {dtype.__name__} (jax issue 31662)"
+    return title, _merged(ours, torch)
+
+
+def _merged(ours: Kinds, torch: Kinds) -> Kinds:
+    return {kind: calls | torch[kind] for kind, calls in ours.items()}
 
 
 class OwnNetwork(nnx.Module):
@@ -156,7 +136,7 @@ class OwnNetwork(nnx.Module):
         return self.out(nnx.relu(self.reduce(x)).mean((1, 2)))
 
 
-def own_network(table: Table) -> None:
+def own_network() -> tuple[str, Kinds]:
     """A train step of `OwnNetwork`, 64 x 64 pixels, a batch of 32."""
     rng = np.random.default_rng(0)
     batch = {
@@ -164,28 +144,24 @@ def own_network(table: Table) -> None:
         "label": jnp.asarray(rng.integers(0, 10, 32), jnp.int32),
     }
     calls = {
-        f"train step {name}": train_step_call(OwnNetwork(nnx.Rngs(0)), batch, accelerate=accelerate)
-        for name, accelerate in (("before", False), ("after", True))
+        side: train_step_call(OwnNetwork(nnx.Rngs(0)), batch, accelerate=side == "after")
+        for side in ("before", "after")
     }
-    add_rows(table, "a network of nnx.Conv and nnx.BatchNorm", calls)
+    return "a network of `nnx.Conv` and `nnx.BatchNorm`, 64×64, batch 32", {"train step": calls}
 
 
-def half_precision(table: Table) -> None:
+def half_precision(name: str, batch_size: int) -> dict[str, Call]:
     """A train step in `bfloat16` beside float32."""
     rng = np.random.default_rng(0)
-    for name, batch_size in HALF_PRECISION_CASES:
-        shape = (batch_size, *models.spec(name).input_shape)
-        batch = {
-            "image": jnp.asarray(rng.integers(0, 256, shape), jnp.uint8),
-            "label": jnp.asarray(rng.integers(0, 10, batch_size), jnp.int32),
-        }
-        calls = {
-            dtype: train_step_call(models.build(name), batch, precision=dtype)
-            for dtype in ("float32", "bfloat16")
-        }
-        times = median_milliseconds(calls)
-        ratio = times["bfloat16"] / times["float32"]
-        table.add_row(name, *(f"{times[dtype]:.1f}" for dtype in calls), f"{ratio:.2f}")
+    shape = (batch_size, *models.spec(name).input_shape)
+    batch = {
+        "image": jnp.asarray(rng.integers(0, 256, shape), jnp.uint8),
+        "label": jnp.asarray(rng.integers(0, 10, batch_size), jnp.int32),
+    }
+    return {
+        dtype: train_step_call(models.build(name), batch, precision=dtype)
+        for dtype in ("float32", "bfloat16")
+    }
 
 
 def train_step_call(model: nnx.Module, batch: dict[str, jax.Array], **options: Any) -> Call:
@@ -199,39 +175,32 @@ def train_step_call(model: nnx.Module, batch: dict[str, jax.Array], **options: A
     return call
 
 
-def add_rows(table: Table, title: str, calls: dict[str, Call]) -> None:
-    """A row for each kind of call: before, after, and the best of PyTorch's."""
-    times = median_milliseconds(calls)
-    for what in dict.fromkeys(name.removesuffix(" before") for name in times if "before" in name):
-        before, after = times[f"{what} before"], times[f"{what} after"]
-        peers = [
-            value for name, value in times.items() if name.startswith(what) and "channels" in name
-        ]
-        of_torch = [f"{min(peers):.2f}", f"{after / min(peers):.2f}"] if peers else ["", ""]
-        table.add_row(
-            title, what, f"{before:.2f}", f"{after:.2f}", f"{before / after:.1f}", *of_torch
-        )
-
-
 def _blocking(program: Callable[..., Any], *arguments: Any) -> Call:
     return lambda: jax.block_until_ready(program(*arguments))
 
 
 def main() -> None:
-    """Prints two tables of medians."""
+    """Writes the records of both benchmarks, and prints their tables."""
+    results = results_folder("benchmarks.cpu_layers")
     jaxcnn.keep_freed_memory()
-    backend.select("cpu")
-    layers = Table(
-        "what", "call", "before, ms", "after, ms", "speed-up", "PyTorch, ms", "after ÷ PyTorch"
-    )
-    depthwise(layers)
-    transposed(layers, jnp.float32)
-    transposed(layers, jnp.bfloat16)
-    own_network(layers)
-    half = Table("train step", "float32, ms", "bfloat16, ms", "ratio")
-    half_precision(half)
-    for table in (layers, half):
-        Console(width=120).print(table)
+    device = backend.select("cpu")
+    layers, steps = [], []
+    for create in (
+        depthwise,
+        functools.partial(transposed, jnp.float32),
+        functools.partial(transposed, jnp.bfloat16),
+        own_network,
+    ):
+        title, kinds = create()
+        for kind, calls in kinds.items():
+            settings = {"what": title, "call": kind}
+            row = len(layers)
+            layers.append(write(results, "cpu_layers", device, row, settings, sample(calls)))
+    for row, (name, batch_size) in enumerate(HALF_PRECISION_CASES):
+        settings = {"model": name, "batch_size": batch_size}
+        samples = sample(half_precision(name, batch_size))
+        steps.append(write(results, "half_precision", device, row, settings, samples))
+    print(layers_table(layers), half_precision_table(steps), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ without the compiler option? All variants run in turn in one process.
 """
 
 import itertools
-import time
 from dataclasses import dataclass
 
 import jax
@@ -14,9 +13,9 @@ import numpy as np
 import optax
 from jax import Array, lax
 from jax.stages import Compiled
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.samples import Call, results_folder, sample, write
+from experiments.analysis.benchmark_tables import lowerings_table
 from jaxcnn import backend, models, training
 from jaxcnn.ops.pooling_lowerings import reduce_max
 from jaxcnn.parallel.options import OPTIONS
@@ -86,38 +85,41 @@ def random_batch() -> dict[str, Array]:
     return jax.device_put({"image": images, "label": rng.integers(0, 10, BATCH_SIZE, np.int32)})
 
 
-def measure() -> dict[Variant, np.ndarray]:
-    """Milliseconds per step of each variant, one per round; a first round is not counted."""
-    batch = random_batch()
-    programs, states = {}, {}
-    for variant in VARIANTS:
-        programs[variant], states[variant] = compile_variant(variant, batch)
-    times = {variant: [] for variant in VARIANTS}
-    for round_number, variant in itertools.product(range(ROUNDS + 1), VARIANTS):
-        start = time.perf_counter()
-        states[variant] = jax.block_until_ready(programs[variant](states[variant], batch))
-        if round_number > 0:
-            seconds = time.perf_counter() - start
-            times[variant].append(1e3 * seconds / variant.steps_per_call)
-    return {variant: np.array(milliseconds) for variant, milliseconds in times.items()}
+def calls(batch: dict[str, Array]) -> dict[Variant, Call]:
+    """A call of each variant, which keeps its state."""
+
+    def call_of(variant: Variant) -> Call:
+        program, state = compile_variant(variant, batch)
+        current = [state]
+
+        def call() -> None:
+            current[0] = jax.block_until_ready(program(current[0], batch))
+
+        return call
+
+    return {variant: call_of(variant) for variant in VARIANTS}
 
 
 def main() -> None:
-    """Prints milliseconds per step, medians over the rounds."""
-    backend.select("cpu")
-    times = measure()
-    table = Table("called", "compiler option", "JAX's own, ms", "ours, ms", "ratio")
+    """Writes a record for each row, and prints the table."""
+    results = results_folder("benchmarks.lowerings")
+    device = backend.select("cpu")
+    times = sample(calls(random_batch()), ROUNDS)
+    rows = []
     for in_loop, has_option in itertools.product((False, True), (False, True)):
-        reference = times[Variant("jax", in_loop, has_option)]
-        ours = times[Variant("jaxcnn", in_loop, has_option)]
-        table.add_row(
-            "in a loop" if in_loop else "once",
-            "on" if has_option else "off",
-            f"{np.median(reference):.1f}",
-            f"{np.median(ours):.1f}",
-            f"{np.median(ours / reference):.3f}",
-        )
-    Console().print(table)
+        variants = {
+            lowering: Variant(lowering, in_loop, has_option) for lowering in ("jax", "jaxcnn")
+        }
+        samples = {
+            lowering: [seconds / variant.steps_per_call for seconds in times[variant]]
+            for lowering, variant in variants.items()
+        }
+        settings = {
+            "called": "in a loop" if in_loop else "once",
+            "compiler_option": "on" if has_option else "off",
+        }
+        rows.append(write(results, "lowerings", device, len(rows), settings, samples))
+    print(lowerings_table(rows))
 
 
 if __name__ == "__main__":

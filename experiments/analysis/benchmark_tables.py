@@ -1,0 +1,111 @@
+"""Tables of the benchmarks of the CPU kernels, in Markdown, from their records.
+
+The samples of such a record are seconds by side: ours, and what it is compared with.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+from experiments.analysis.markdown import table
+from experiments.records import Record
+
+_TORCH = "torch, "  # the sides that are PyTorch's, by memory format
+
+
+def layers_table(records: Sequence[Record]) -> str:
+    """`benchmarks.cpu_layers`: plain Flax before and after `jaxcnn.accelerate`, and PyTorch."""
+    columns = ("what", "call", "before, ms", "after, ms", "before ÷ after", "PyTorch, ms")
+    rows = [
+        (
+            record.settings["what"],
+            record.settings["call"],
+            _milliseconds(before := _median(record, "before")),
+            _milliseconds(after := _median(record, "after")),
+            f"{before / after:.3g}",
+            _milliseconds(_torch(record)),
+        )
+        for record in _rows(records)
+    ]
+    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+
+def half_precision_table(records: Sequence[Record]) -> str:
+    """`benchmarks.cpu_layers`: train steps in ``bfloat16`` beside float32."""
+    columns = ("train step of", "batch", "float32, ms", "bfloat16, ms", "ratio")
+    rows = [
+        (
+            f"`{record.settings['model']}`",
+            str(record.settings["batch_size"]),
+            _milliseconds(single := _median(record, "float32")),
+            _milliseconds(half := _median(record, "bfloat16")),
+            f"{half / single:.2f}",
+        )
+        for record in _rows(records)
+    ]
+    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+
+def lowerings_table(records: Sequence[Record]) -> str:
+    """`benchmarks.lowerings`: a train step by JAX's own operations, and by ours."""
+    columns = ("called", "compiler option", "JAX's own, ms", "ours, ms", "ours ÷ JAX's")
+    rows = [
+        (
+            record.settings["called"],
+            record.settings["compiler_option"],
+            _milliseconds(own := _median(record, "jax")),
+            _milliseconds(ours := _median(record, "jaxcnn")),
+            f"{ours / own:.2g}",
+        )
+        for record in _rows(records)
+    ]
+    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+
+def convolutions_table(records: Sequence[Record]) -> str:
+    """`benchmarks.convolutions`: GFLOP/s of single convolutions."""
+    columns = ("convolution", "call", "direct", "default", "PyTorch")
+    rows = [
+        (
+            record.settings["convolution"],
+            record.settings["call"],
+            *(
+                "–" if seconds is None else f"{record.settings['flops'] / seconds / 1e9:.0f}"
+                for seconds in (
+                    _median(record, "direct"),
+                    _median(record, "default"),
+                    _torch(record),
+                )
+            ),
+        )
+        for record in _rows(records)
+    ]
+    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+
+def _rows(records: Sequence[Record]) -> list[Record]:
+    if not records:
+        raise ValueError("no records; run the benchmark")
+    return sorted(records, key=lambda record: record.provenance["row"])
+
+
+def _median(record: Record, side: str) -> float:
+    return statistics.median(record.samples[side])
+
+
+def _torch(record: Record) -> float | None:
+    """The faster of the memory formats; None if PyTorch was not installed."""
+    sides = [side for side in record.samples if side.startswith(_TORCH)]
+    return min((_median(record, side) for side in sides), default=None)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.3g}"
+
+
+def _where(records: Sequence[Record]) -> str:
+    origin = records[0].provenance
+    torch = origin["peer_versions"].get("torch")
+    versions = [f"jax {origin['versions']['jax']}", *([f"PyTorch {torch}"] if torch else [])]
+    return f"{origin['accelerator']}, {origin['host_cores']} processors, {', '.join(versions)}:"
