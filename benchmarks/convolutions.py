@@ -8,6 +8,7 @@ prefers that), and in PyTorch, in the better of its two memory formats? FLOPs ar
 convolution as defined, although Winograd's method does fewer. All sides of a row run in turn.
 """
 
+import math
 import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # idle threads of PyTorch must not spin
@@ -45,7 +46,8 @@ class Shape(NamedTuple):
     @property
     def flops(self) -> int:
         """Taps in the padding included."""
-        pixels = self.examples * -((-self.side // self.stride) ** 2)
+        side = math.ceil(self.side / self.stride)
+        pixels = self.examples * side**2
         return 2 * pixels * self.taps**2 * self.inputs * self.outputs
 
 

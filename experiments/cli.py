@@ -6,17 +6,21 @@ import io
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from experiments import interrupts
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, interrupts.EXIT_CODE
+_TRACEBACK = "JAXCNN_TRACEBACK"  # environment variable
+_HOW_TO_SEE = f"{_TRACEBACK}=1 shows where; please report it"
 WIDTH = 120  # columns where stdout is no terminal
 
 Options = TypeVar("Options")
@@ -29,25 +33,65 @@ def run_command(command: Callable[["Console"], int]) -> int:
       command: ``command(console)`` returns `OK` or `FAILED`.
 
     Returns:
-      `OK`; `FAILED` if a case failed; `BAD_INPUT` for input that cannot be used, with one line on
-      stderr, and the traceback of a user's own code below it; `INTERRUPTED` after Ctrl-C.
+      `OK`; `FAILED` if a case failed, the output could not be written, or for a defect of this
+      program; `WORSE` if a comparison found something worse; `BAD_INPUT` for input that cannot be
+      used, with one line on stderr, and the traceback of a user's own code below it; `INTERRUPTED`
+      after Ctrl-C.
     """
+    _prepare_streams()
     try:
-        return command(console())
+        code = command(console())
+        sys.stdout.flush()
+        return code
     except InputError as error:
-        print(f"error: {error}".replace("\n", " "), file=sys.stderr)
+        _print_error(str(error))
         if error.details:
             print(error.details, file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:  # the reader of our output, such as head, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return FAILED
     except KeyboardInterrupt:
-        print(
-            "interrupted; the same command starts again, from the last checkpoint if there is one",
-            file=sys.stderr,
-        )
+        print(interrupts.MESSAGE, file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        _discard_output()
+        place = f" ({error.filename})" if error.filename else ""
+        _print_error(f"{error.strerror or error}{place}; make room or check the permissions there")
+        _print_traceback()
+        return FAILED
+    except Exception as error:
+        _print_error(f"{type(error).__name__}: {error} -- a defect of this program: {_HOW_TO_SEE}")
+        _print_traceback()
+        return FAILED
+
+
+def _print_error(message: str) -> None:
+    """One line on stderr, without control characters."""
+    line = " ".join(f"error: {message}".split())
+    print("".join(c if c.isprintable() else "\ufffd" for c in line), file=sys.stderr)
+
+
+def _print_traceback() -> None:
+    if os.environ.get(_TRACEBACK):
+        traceback.print_exc()
+
+
+def _prepare_streams() -> None:
+    """Makes every stream writable by any text: closed ones, ASCII terminals, names of any bytes."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller: another file would get its number
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _discard_output() -> None:
+    """Lets Python's last flush succeed on a pipe that is closed or a disk that is full."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console() -> "Console":
@@ -89,7 +133,7 @@ def parse_options(
     except SystemExit as end:
         if end.code != BAD_INPUT:  # --help
             raise
-        words = re.sub(r"[^\x00-\x7f]|-{3,}|\x1b\[[0-9;]*m", " ", message.getvalue()).split()
+        words = re.sub(r"[\u2500-\u257f]|-{3,}|\x1b\[[0-9;]*m", " ", message.getvalue()).split()
         raise InputError(" ".join(words)) from None
 
 

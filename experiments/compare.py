@@ -18,9 +18,10 @@ import tyro
 from experiments import records
 from experiments.analysis import significance
 from experiments.analysis.baseline import BaselineComparison, compare_with_baseline
-from experiments.analysis.change import WORSE
+from experiments.analysis.change import WORSE as WORSE_VERDICT
 from experiments.analysis.judged_times import MIN_RUNS
-from experiments.cli import FAILED, OK, parse_options, run_command
+from experiments.cli import OK, WORSE, parse_options, run_command
+from experiments.interrupts import exit_with
 from experiments.report import baseline as output
 from jaxcnn.errors import InputError
 
@@ -34,7 +35,7 @@ SEPARATOR = "--"
 class CompareConfig:
     """Compares records with those of a baseline, or two versions that run in turn.
 
-    The exit code is 1 if a case is slower, less accurate, takes more memory or fails. A time is
+    The exit code is 3 if a case is slower, less accurate, takes more memory or fails. A time is
     judged if each side has at least five runs.
     """
 
@@ -78,7 +79,7 @@ class CompareConfig:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints the differences; returns `FAILED` if something is worse, else as `run_command`."""
+    """Prints the differences; returns `WORSE` if something is worse, else as `run_command`."""
     return run_command(
         lambda console: _compare(sys.argv[1:] if arguments is None else arguments, console)
     )
@@ -94,7 +95,7 @@ def _compare(arguments: Sequence[str], console: "Console") -> int:
     else:
         result, notes = _load(config, [config.baseline], [config.candidate])
     _print(config, result, notes, console)
-    return FAILED if result.count(WORSE) else OK
+    return WORSE if result.count(WORSE_VERDICT) else OK
 
 
 def separate(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
@@ -195,4 +196,4 @@ def _print(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

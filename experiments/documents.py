@@ -4,16 +4,19 @@ Usage: ``python -m experiments.documents`` in a checkout of the project.
 """
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from experiments import output_files
+from experiments.analysis import benchmark_tables
 from experiments.analysis.peers_tables import peers_tables
 from experiments.analysis.seeds import seeds_table
 from experiments.analysis.speedrun import speedrun_table
+from experiments.analysis.training_tables import quickstart_table, training_table
 from experiments.cli import OK, parse_options, run_command
+from experiments.interrupts import exit_with
 from experiments.records import Record, latest, load
 from experiments.records.published import PUBLISHED
 from jaxcnn.errors import InputError
@@ -21,24 +24,30 @@ from jaxcnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-# By the folder of the published records, which mostly has the name of their study.
+# By the folder of the published records.
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
+    "benchmarks/convolutions": benchmark_tables.convolutions_table,
+    "benchmarks/cpu_layers": benchmark_tables.layers_table,
+    "benchmarks/half_precision": benchmark_tables.half_precision_table,
+    "benchmarks/lowerings": benchmark_tables.lowerings_table,
     "peers": peers_tables,
+    "quickstart": quickstart_table,
     "seeds": seeds_table,
     "speedrun": speedrun_table,
+    "train": training_table,
 }
-REGION = re.compile(r"(<!-- from published/(\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+REGION = re.compile(r"(<!-- from published/([\w/]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class DocumentsConfig:
     """Writes the tables of the documents that are made from published records.
 
-    A table stands between `<!-- from published/STUDY -->` and `<!-- end -->`.
+    A table stands between `<!-- from published/FOLDER -->` and `<!-- end -->`.
     """
 
-    docs: str = "docs"
-    """Folder of the documents."""
+    root: str = "."
+    """Folder of the project, with README.md and docs/."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,16 +60,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write(config: DocumentsConfig, console: "Console") -> int:
-    paths = sorted(Path(config.docs).glob("*.md"))
+    paths = document_paths(Path(config.root))
     if not paths:
-        raise InputError(f"--docs={config.docs}: no documents there; give the folder docs")
+        raise InputError(
+            f"--root={config.root}: no documents there; give the folder that has README.md"
+        )
     for path in paths:
         before = path.read_text()
         after = with_tables(before)
         if after != before:
-            path.write_text(after)
+            output_files.write(path, after.encode(), "--root")
             console.print(f"{path}: rewritten", highlight=False)
     return OK
+
+
+def document_paths(root: Path) -> list[Path]:
+    """All documents of a checkout."""
+    return sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("colab/*.md")])
 
 
 def with_tables(text: str, published: Path = PUBLISHED) -> str:
@@ -89,4 +105,4 @@ def _table(study: str, published: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -4,10 +4,7 @@ Usage: ``python -m experiments.export RESULTS… --out=records.parquet``, or
 ``python -m experiments.export --weights=FOLDER_OR_FILE --out=weights.safetensors``.
 """
 
-import contextlib
 import json
-import sys
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from etils import epath
 
+from experiments import output_files
 from experiments.analysis.frame import frame
 from experiments.cli import OK, parse_options, run_command
+from experiments.interrupts import exit_with
 from experiments.records import load_required
 from jaxcnn.errors import InputError, require_known
 
@@ -78,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(config: ExportConfig, console: "Console") -> int:
+    output_files.check(config.out)
     return _export_weights(config, console) if config.weights else _export_records(config, console)
 
 
@@ -91,7 +91,7 @@ def _export_weights(config: ExportConfig, console: "Console") -> int:
     content = weights.to_safetensors(
         arrays, network.name, layout=config.layout, metadata=metadata_of(network)
     )
-    _replace(epath.Path(config.out).expanduser(), content)
+    output_files.write(config.out, content)
     count = sum(array.size for array in arrays.values())
     message = f"{len(arrays):,} arrays of {network.name}, {count:,} numbers, in {config.out}"
     console.print(message, markup=False, soft_wrap=True)
@@ -106,26 +106,12 @@ def _export_records(config: ExportConfig, console: "Console") -> int:
             f"--what={config.what}: none of the {len(records):,} records has any; "
             "--what=records is always possible"
         )
-    _replace(epath.Path(config.out).expanduser(), WRITERS[config.ending](table))
+    output_files.write(config.out, WRITERS[config.ending](table))
     message = f"{len(table):,} rows of {len(table.columns)} columns in {config.out}"
     console.print(message, markup=False, soft_wrap=True)
     for problem in problems:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
     return OK
-
-
-def _replace(out: epath.Path, content: bytes) -> None:
-    """Writes a file completely or not at all."""
-    temporary = out.parent / f".{out.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(out)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise InputError(
-            f"--out={out}: cannot write there ({error.strerror or error}); choose another file"
-        ) from error
 
 
 def _json_rows(table: "pd.DataFrame") -> list[dict[str, Any]]:
@@ -137,13 +123,23 @@ def _json(table: "pd.DataFrame") -> bytes:
     return json.dumps(_json_rows(table), indent=1, ensure_ascii=False).encode()
 
 
+def _csv(table: "pd.DataFrame") -> bytes:
+    """Text that a spreadsheet would take for a formula starts with an apostrophe (OWASP)."""
+    return table.map(_without_formula).to_csv(index=False).encode()
+
+
+def _without_formula(cell: Any) -> Any:
+    is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_formula else cell
+
+
 def _json_lines(table: "pd.DataFrame") -> bytes:
     lines = (json.dumps(row, ensure_ascii=False) for row in _json_rows(table))
     return "".join(f"{line}\n" for line in lines).encode()
 
 
 WRITERS: dict[str, Callable[["pd.DataFrame"], bytes]] = {
-    ".csv": lambda table: table.to_csv(index=False).encode(),
+    ".csv": _csv,
     ".parquet": lambda table: table.to_parquet(None, index=False),
     ".json": _json,
     ".jsonl": _json_lines,
@@ -151,4 +147,4 @@ WRITERS: dict[str, Callable[["pd.DataFrame"], bytes]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

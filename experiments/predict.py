@@ -3,9 +3,9 @@
 ``python -m experiments.predict --weights=FILE_OR_FOLDER IMAGE…``
 """
 
+import io
 import os
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from experiments import output_files
 from experiments.cli import OK, parse_options, run_command
+from experiments.config import bounds
+from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ class PredictConfig:
     """Classifies images with a trained network, or detects objects and draws their boxes."""
 
     images: tyro.conf.Positional[tuple[str, ...]]
-    """Image files, in any format that Pillow reads."""
+    """Image files, as JPEG, PNG, WEBP, TIFF, BMP, GIF, PPM, TGA or JPEG 2000."""
     weights: str
     """A checkpoint folder of a study, a Darknet .weights file, or a .safetensors file of PyTorch or
     of `experiments.export`."""
@@ -59,9 +62,10 @@ class PredictConfig:
                 "give one or more images, as in: "
                 "python -m experiments.predict --weights=FOLDER dog.jpg"
             )
-        for name, value in (("image-size", self.image_size), ("top", self.top)):
-            if value is not None and value < 1:
-                raise InputError(f"--{name}={value}: must be 1 or more")
+        if self.image_size is not None:
+            bounds.require_count("image_size", self.image_size)
+        if not 1 <= self.top <= bounds.MAX_CLASSES:
+            raise InputError(f"--top={self.top}: must be from 1 to {bounds.MAX_CLASSES}")
         if not 0 <= self.score < 1:
             raise InputError(f"--score={self.score}: must be 0 or more and less than 1")
 
@@ -250,14 +254,11 @@ def _save_boxes(
     """Draws the boxes into the image and saves it."""
     from jaxcnn import detection
 
-    drawing = detection.draw(image, detections, classes)
-    try:
-        with file.open("wb") as stream:
-            drawing.save(stream, "PNG")
-    except OSError as error:
-        raise _cannot_write(file, error) from error
+    content = io.BytesIO()
+    detection.draw(image, detections, classes).save(content, "PNG")
+    output_files.write(file, content.getvalue(), "--output")
     console.print(f"boxes     {file}", highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -13,6 +13,7 @@ import jaxcnn
 from experiments.cli import FAILED, INTERRUPTED, OK, console, option_name, run_command
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
+from experiments.interrupts import exit_with
 from jaxcnn.errors import require_known
 
 if TYPE_CHECKING:
@@ -54,7 +55,13 @@ def _run(
 
     The configurations differ only in options that may be lists.
     """
-    from experiments.harness import figures_of_merit, profiling, several_processes, tensorboard
+    from experiments.harness import (
+        figures_of_merit,
+        profiling,
+        results_folder,
+        several_processes,
+        tensorboard,
+    )
     from experiments.harness.study_cases import collect_cases
     from experiments.studies import STUDIES
     from jaxcnn import backend, distributed
@@ -79,6 +86,10 @@ def _run(
     if config.dry_run:
         return OK, {"cases": _plan(configs, studies, devices, console)}
     several_processes.check_shared_folder(config.results)
+    with distributed.all_or_none("results"):
+        if distributed.is_main():
+            by_study = {each.name: sorted(each.names(devices)) for each in studies}
+            results_folder.check(config.results, by_study)
     tensorboard.check(config.log_dir)
     return _measure(config, studies, devices, console)
 
@@ -127,7 +138,7 @@ def _measure(
     from etils import epath
 
     from experiments import records, report
-    from experiments.harness import runner
+    from experiments.harness import results_folder, runner
     from jaxcnn import distributed, training
 
     measured, failed = [], False
@@ -144,7 +155,7 @@ def _measure(
         return INTERRUPTED, {}
     results = epath.Path(config.results).expanduser()
     page = distributed.of_main(
-        "report", lambda: str(report.write_page([results], results / "report.html"))
+        "report", lambda: str(report.write_page([results], results / results_folder.REPORT))
     )
     console.print(f"records in {results}, report: {page}", soft_wrap=True)
     summary = " ".join(report.sentences(records.latest(measured)))
@@ -189,4 +200,4 @@ def _print_choices(console: "Console") -> None:
 
 if __name__ == "__main__":
     jaxcnn.keep_freed_memory()
-    sys.exit(main())
+    exit_with(main())

@@ -1,17 +1,21 @@
 """Prints a network layer by layer: ``python -m experiments.summary --model=darknet19``."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.cli import OK, parse_options, run_command
+from experiments.config import bounds
+from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
 
     from experiments.measure.layers import LayerRow
+
+
+_MAX_CHANNELS = 4096
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,11 @@ class SummaryConfig:
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
 
     def __post_init__(self):
-        for name in ("image_size", "num_classes", "channels"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')}={value}: must be 1 or more")
+        for name in ("image_size", "num_classes"):
+            if (value := getattr(self, name)) is not None:
+                bounds.require_count(name, value)
+        if self.channels is not None and not 1 <= self.channels <= _MAX_CHANNELS:
+            raise InputError(f"--channels={self.channels}: must be from 1 to {_MAX_CHANNELS}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -104,4 +109,4 @@ def _print_layers(console: "Console", title: str, rows: "Sequence[LayerRow]") ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

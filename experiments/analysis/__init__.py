@@ -116,8 +116,16 @@ def conclusion(study: str, records: Sequence[Record]) -> list[str]:
     for group in groups:
         names = [f"{name.replace('_', ' ')} {_text(group, name)}" for name in differing]
         place = ", ".join([_accelerator(group), *names] if is_named else names)
-        lines += [f"{place}: {line}" if place else line for line in analysis.conclude(group)]
+        lines += [f"{place}: {line}" if place else line for line in _conclude(analysis, group)]
     return lines
+
+
+def _conclude(analysis: Analysis, group: Sequence[Record]) -> list[str]:
+    """The sentences for a group; a foreign record that breaks them costs no other group its own."""
+    try:
+        return analysis.conclude(group)
+    except Exception as error:
+        return [f"nothing concluded from {len(group)} records ({type(error).__name__}: {error})"]
 
 
 def _text(group: Sequence[Record], setting: str) -> str:

@@ -1,4 +1,4 @@
-"""The largest batch that fits: observed by a sweep, and predicted by compiler memory plans."""
+"""The largest batch that fits: observed by a sweep, and predicted from smaller batches."""
 
 import math
 import statistics
@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from experiments.records import Record
 
 ANSWERS = ("ok", "out_of_memory")  # statuses that say whether a batch fits
-# The prediction uses plans of batches up to this share of the largest that ran, if there are two.
+# The prediction uses batches up to this share of the largest that ran, if there are two.
 FAR_FROM_LIMIT = 0.5
+# Memory by batch, what else is in use, and what that is; the first that is known is used.
+_BASES = (
+    ("memory_used", "", "the memory that smaller batches used"),
+    ("memory_planned", "memory_held", "the compiler's memory plans"),
+)
 
 
 @dataclass(frozen=True)
@@ -19,42 +24,44 @@ class Limit:
     Attributes:
       observed: the largest batch that ran; None if none did.
       too_large: the smallest batch that ran out of memory; None if none did.
-      predicted: the largest batch that should fit according to the compiler's memory plans of
-        smaller ones; None if there are too few plans or the memory limit is unknown.
+      predicted: the largest batch that should fit according to smaller ones; None if there are too
+        few of them or the memory limit is unknown.
+      basis: what the prediction follows from, in words.
     """
 
     observed: int | None
     too_large: int | None
     predicted: int | None
+    basis: str = ""
 
 
 def limit(records: Sequence[Record]) -> Limit:
     """The limit of one network on one accelerator.
 
-    The prediction fits a straight line to the compiler's memory plans, of batches that are far from
-    the limit (`FAR_FROM_LIMIT`) if there are two such plans, and intersects it with the available
-    memory. Less may fit: XLA:CPU may allocate memory for one step before it has freed that of the
-    previous step.
+    The prediction is a straight line through the memory of batches that are far from the limit
+    (`FAR_FROM_LIMIT`), if there are two such batches, and its intersection with the limit. On a CPU
+    that is the most that the process had during its steps, which includes the libraries' buffers
+    and steps that overlap. Elsewhere it is the compiler's plan, beside what else is in use.
 
     Args:
-      records: of one sweep; ``memory_planned``, ``memory_limit`` and ``memory_held`` are in bytes.
+      records: of one sweep; ``memory_used``, ``memory_planned``, ``memory_limit`` and
+        ``memory_held`` are in bytes.
     """
     observed = max(_batches(records, "ok"), default=None)
     too_large = min(_batches(records, "out_of_memory"), default=None)
-    available = [
-        record.metrics["memory_limit"] - record.metrics.get("memory_held", 0)
-        for record in records
-        if record.metrics.get("memory_limit")
-    ]
-    if not available:
-        return Limit(observed, too_large, None)
-    plans = {r.settings["batch_size"]: r.metrics.get("memory_planned") for r in records}
-    plans = {batch: size for batch, size in plans.items() if size}
-    far = plans
-    if too_large is not None:
-        far = {b: size for b, size in plans.items() if b <= FAR_FROM_LIMIT * (observed or 0)}
-    predicted = largest_batch(far if len(far) > 1 else plans, statistics.median(available))
-    return Limit(observed, too_large, predicted)
+    limited = [record for record in records if record.metrics.get("memory_limit")]
+    for metric, held, basis in _BASES:
+        sizes = {r.settings["batch_size"]: r.metrics.get(metric) for r in limited}
+        sizes = {batch: size for batch, size in sizes.items() if size}
+        far = sizes
+        if too_large is not None:
+            far = {b: size for b, size in sizes.items() if b <= FAR_FROM_LIMIT * (observed or 0)}
+        available = [r.metrics["memory_limit"] - r.metrics.get(held, 0) for r in limited]
+        chosen = far if len(far) > 1 else sizes
+        predicted = largest_batch(chosen, statistics.median(available)) if available else None
+        if predicted is not None:
+            return Limit(observed, too_large, predicted, basis)
+    return Limit(observed, too_large, None)
 
 
 def _batches(records: Sequence[Record], status: str) -> list[int]:
@@ -62,10 +69,10 @@ def _batches(records: Sequence[Record], status: str) -> list[int]:
 
 
 def largest_batch(plans: Mapping[int, float], memory: float) -> int | None:
-    """The largest batch whose program fits, by a straight line through the plans of other batches.
+    """The largest batch that fits, by a straight line through the memory of other batches.
 
     Args:
-      plans: bytes that the program needs, by batch size.
+      plans: bytes that are needed, by batch size.
       memory: bytes available for it.
 
     Returns:
@@ -102,7 +109,5 @@ def conclusion(records: Sequence[Record]) -> list[str]:
         )
     lines = [end] if end else []
     if batches.predicted is not None:
-        lines.append(
-            f"largest batch predicted by the compiler's memory plans: {batches.predicted:,}"
-        )
+        lines.append(f"largest batch predicted by {batches.basis}: {batches.predicted:,}")
     return lines

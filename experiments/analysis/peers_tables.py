@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.markdown import table
 from experiments.records import Record
 
 
@@ -104,14 +105,14 @@ def _conditions(records: Sequence[Record]) -> str:
 
 def _table(records: Sequence[Record], columns: Sequence[Column], best: str | None) -> str:
     headings = ["network", "batch", *(column.heading for column in columns)]
-    rows = [headings + ["best peer"] * bool(best), ["---"] * (len(headings) + bool(best))]
+    rows = []
     for record in records:
         row = [_network(record), str(record.settings["batch_size"])]
         row += [_cell(record, column) for column in columns]
         rows.append(row + ([record.provenance.get(best) or "–"] if best else []))
     means = [_mean(records, column) for column in columns]
     rows.append(["geometric mean", "", *means] + [""] * bool(best))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return table(headings + ["best peer"] * bool(best), rows)
 
 
 def _cell(record: Record, column: Column) -> str:

@@ -4,12 +4,16 @@ A question is what was computed: the network, the batch and the precision. Other
 the options of a recipe, do not change what a step or a call computes, and need not be equal.
 """
 
+import json
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.latency import Served, served_within
 from experiments.records import Record
 
 _QUESTION = ("model", "batch_size", "precision")
+_TRAINING = ("train", "first_cnn", "batch_sweep", "precision")
 _NAIVE, _LIBRARY = "rung-element", "rung-xla"  # kernels: a product by elements, and the library's
 
 
@@ -46,11 +50,13 @@ def published_figures(records: Sequence[Record]) -> list[Figure]:
     questions: dict[str, list[Figure]] = {}
     for figure in (*_answers(published, published), *_answers(ours, published), *_products(ours)):
         questions.setdefault(figure.question, []).append(figure)
-    for record in published:
-        if "speed_up_over_cpu" in record.metrics:
-            value = record.metrics["speed_up_over_cpu"]
-            figure = Figure(_PRODUCT, "speed_up_over_cpu", record, value)
-            questions.setdefault(_PRODUCT, []).insert(0, figure)
+    for figure in _inferences(ours):
+        questions.setdefault(figure.question, []).append(figure)
+    for record in published[::-1]:
+        for metric, question in _RELATIVE.items():
+            if metric in record.metrics:
+                figure = Figure(question, metric, record, record.metrics[metric])
+                questions.setdefault(question, []).insert(0, figure)
     return [
         figure
         for figures in questions.values()
@@ -69,6 +75,11 @@ def _answers(records: Sequence[Record], published: Sequence[Record]) -> Iterator
             if steps and record.metrics.get("step_time"):
                 text = f"{label}: {steps:,.0f} steps"
                 yield Figure(text, "training_time", record, steps * record.metrics["step_time"])
+            elif question.metrics.get("images_per_second") and not steps:
+                rate = record.metrics.get("images_per_second")
+                if rate and record.study in _TRAINING:
+                    text = f"{label}: images per second in training"
+                    yield Figure(text, "images_per_second", record, rate)
             elif question.metrics.get("call_time") and record.metrics.get("call_time"):
                 yield Figure(f"{label}: a call", "call_time", record, record.metrics["call_time"])
 
@@ -89,6 +100,43 @@ def _label(record: Record) -> str:
 
 _PRODUCT = "a matrix product as a kernel, an output element at a time: speed relative to a CPU"
 _RUNGS = "a matrix product: FLOP/s of the library over those of a product by elements"
+
+
+_INFERENCES = (
+    "inferences per second within 10 ms: published, relative to a TPU v1; ours, relative to our "
+    "TPU, or without one to our CPU, geometric mean over networks"
+)
+_RELATIVE = {"speed_up_over_cpu": _PRODUCT, "relative_inferences": _INFERENCES}
+
+
+def _inferences(ours: Sequence[Record]) -> Iterator[Figure]:
+    """Inferences per second within the limit on latency, relative to those of a TPU or a CPU."""
+    rates: dict[tuple[str, str], dict[str, Served]] = {}
+    for served in served_within(ours):
+        if served.best is None:
+            continue
+        origin, settings = served.best.provenance, served.best.settings
+        place = (str(origin.get("accelerator")), str(origin.get("machine")))
+        network = json.dumps([settings.get("model"), settings.get("precision")])
+        rates.setdefault(place, {})[network] = served
+    places = sorted(rates, key=lambda place: _BASES.index(_platform(rates[place])))
+    for place in places[1:]:
+        ratios = {
+            network: served.images_per_second / rates[places[0]][network].images_per_second
+            for network, served in rates[place].items()
+            if network in rates[places[0]]
+        }
+        if ratios:
+            record = next(iter(rates[place].values())).best
+            mean = statistics.geometric_mean(ratios.values())
+            yield Figure(_INFERENCES, "relative_inferences", record, mean)
+
+
+_BASES = ("tpu", "cpu", "gpu")  # in order of preference
+
+
+def _platform(rates: dict[str, Served]) -> str:
+    return str(next(iter(rates.values())).best.provenance.get("platform"))
 
 
 def _products(ours: Sequence[Record]) -> Iterator[Figure]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.analysis.markdown import table
 from experiments.records import Record
 from experiments.records.formatting import readable
 from experiments.records.metrics import METRICS
@@ -131,21 +132,15 @@ def seeds_table(records: Sequence[Record]) -> str:
             f"{len(group)}",
             *(text(group, name) for name in ("test_accuracy", "time_to_target")),
         )
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(cells)
     provenance = records[0].provenance
     place = f"{provenance['accelerator']}, {provenance['host_cores']} processors"
     settings = records[0].settings
     data = f"{settings['dataset']}, batch {settings['batch_size']}, {settings['epochs']} epochs"
-    return "\n".join(
-        [
-            f"{place}, jax {provenance['versions']['jax']}; {data}:",
-            "",
-            "| model | learning rate | schedule | pixels | seeds | test accuracy "
-            f"| to {settings['target_accuracy']:.0%} |",
-            "|---|---|---|---|---|---|---|",
-            *rows,
-        ]
-    )
+    names = ("model", "learning rate", "schedule", "pixels", "seeds", "test accuracy")
+    columns = (*names, f"to {settings['target_accuracy']:.0%}")
+    versions = f"jax {provenance['versions']['jax']}"
+    return f"{place}, {versions}; {data}:\n\n{table(columns, rows)}"
 
 
 def _sentence(group: Sequence[Record]) -> str:

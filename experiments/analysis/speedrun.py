@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.markdown import table
 from experiments.records import Record
 
 OURS = "jaxcnn"
@@ -88,19 +89,20 @@ def speedrun_table(records: Sequence[Record]) -> str:
     torch = sorted({versions["torch"] for versions in peers if versions})
     versions = ", ".join([f"jax {provenance['versions']['jax']}", *(f"PyTorch {v}" for v in torch)])
     rows = [
-        f"| {each.library} | {len(each.seconds)} | {each.steps} | {_accuracy(each.accuracies)} "
-        f"| {_accuracy(each.plain_accuracies)} | {each.median_seconds:.0f} |"
+        (
+            each.library,
+            str(len(each.seconds)),
+            str(each.steps),
+            _accuracy(each.accuracies),
+            _accuracy(each.plain_accuracies),
+            f"{each.median_seconds:.0f}",
+        )
         for each in summaries
     ]
-    return "\n".join(
-        [
-            f"{provenance['accelerator']}, {provenance['host_cores']} processors, {versions}:",
-            "",
-            "| library | seeds | steps | accuracy with six views | with one | seconds |",
-            "|---|---|---|---|---|---|",
-            *rows,
-            *(f"\n{ratio}." for ratio in _ratios(summaries)),
-        ]
+    columns = ("library", "seeds", "steps", "accuracy with six views", "with one", "seconds")
+    place = f"{provenance['accelerator']}, {provenance['host_cores']} processors, {versions}:"
+    return "\n\n".join(
+        [place, table(columns, rows), *(f"{ratio}." for ratio in _ratios(summaries))]
     )
 
 

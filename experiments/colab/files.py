@@ -1,10 +1,13 @@
 """The folder of a notebook's results, and exchanging records with other machines."""
 
+import re
 import shutil
 import zipfile
 from pathlib import Path
 
 from experiments.colab.cells import Stopped, on_colab
+
+MAX_SHARE, MAX_FILES = 0.5, 1_000_000  # of the free disk, and in a zip file
 
 
 def results_folder(name: str, *, drive: bool = True) -> Path:
@@ -102,18 +105,33 @@ def _record_folders(source: Path) -> list[Path]:
     return folders
 
 
+def _check_size(packed: zipfile.ZipFile, archive: Path) -> None:
+    """Raises `Stopped` if a zip file holds more than there is room for here."""
+    size = sum(entry.file_size for entry in packed.infolist())
+    free = shutil.disk_usage(Path.cwd()).free
+    if size > MAX_SHARE * free or len(packed.infolist()) > MAX_FILES:
+        raise Stopped(
+            f"{archive} holds {len(packed.infolist()):,} files of {size / 1e9:,.1f} GB, and "
+            f"{free / 1e9:,.1f} GB are free: at most {MAX_FILES:,} files and half of that are "
+            "unpacked"
+        )
+
+
 def unpack(archive: Path) -> Path:
     """Unpacks a zip file into a folder next to the notebook, and returns the folder.
 
     Raises:
-      Stopped: the file does not exist or is not a zip file.
+      Stopped: the file does not exist, is not a zip file, or takes more room than there is.
     """
-    folder = Path("unpacked", archive.stem).absolute()
-    shutil.rmtree(folder, ignore_errors=True)  # of an older file of that name
+    # Of the name of the file only what can name a folder inside this one.
+    name = re.sub(r"[^\w .-]", "_", archive.stem).strip(" .") or "archive"
+    folder = Path("unpacked", name).absolute()
     try:
         with zipfile.ZipFile(archive) as packed:
+            _check_size(packed, archive)
+            shutil.rmtree(folder, ignore_errors=True)  # of an older file of that name
             packed.extractall(folder)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise Stopped(
             f"{archive} is neither a folder nor a zip file that can be read: check the path"
         ) from error

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.config import bounds
 from experiments.config.options import (
     DeviceAndStudyOptions,
     DistributedOptions,
@@ -34,27 +35,13 @@ class RunConfig(
     config_digest: str | None = None
 
     def __post_init__(self):
-        for name in (
-            "batch_size",
-            "epochs",
-            "image_size",
-            "num_classes",
-            "resize",
-            "patience",
-            "save_every",
-            "microbatches",
-            "memory_limit",
-            "launches",
-        ):
-            self._require(name, lambda value: value >= 1, "must be 1 or more")
-        for name in (
-            "learning_rate",
-            "stages",
-            "target_loss",
-            "time_limit",
-            "connect_timeout",
-            "step_limit",
-        ):
+        for name in bounds.COUNTS:
+            for value in self._values(name):
+                bounds.require_count(name, value)
+        for name in bounds.SECONDS:
+            for value in self._values(name):
+                bounds.require_seconds(name, value)
+        for name in ("learning_rate", "stages", "target_loss"):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         finite = "must be 0 or a positive number"
         for name in ("weight_decay", "warmup", "clip_norm", "mixup", "cutmix"):
@@ -62,9 +49,6 @@ class RunConfig(
         average = "must be 0 or lie between 0 and 1"
         for name in ("moving_average", "label_smoothing"):
             self._require(name, lambda value: 0 <= value < 1, average)
-        self._require("workers", lambda value: value >= 0, "must be 0 or more")
-        self._require("seed", lambda value: 0 <= value < 2**31, f"must be from 0 to {2**31 - 1}")
-        self._require("seeds", lambda value: 1 <= value <= 1000, "must be from 1 to 1000")
         self._require("validation", lambda value: 0 < value < 1, "must lie between 0 and 1")
         self._require("target_accuracy", lambda value: 0 < value <= 1, "must lie between 0 and 1")
         if self.distributed and self.profile:
@@ -77,10 +61,15 @@ class RunConfig(
 
     def _require(self, name: str, holds: Callable[[float], bool], rule: str) -> None:
         """Raises `InputError` unless the rule holds for the option's value, or each of them."""
-        given = getattr(self, name)
-        for value in given if isinstance(given, tuple) else (given,):
-            if value is not None and not holds(value):
+        for value in self._values(name):
+            if not holds(value):
                 raise InputError(f"--{name.replace('_', '-')}={value}: {rule}")
+
+    def _values(self, name: str) -> list[Any]:
+        """The values of an option that was given."""
+        given = getattr(self, name)
+        values = given if isinstance(given, tuple) else (given,)
+        return [value for value in values if value is not None]
 
     @property
     def studies(self) -> tuple[str, ...]:

@@ -104,6 +104,8 @@ def read(path: str, option: str) -> TomlFile:
     try:
         text = epath.Path(path).expanduser().read_text(encoding="utf-8")
         return TomlFile(path, tuple(text.splitlines()), tomllib.loads(text))
+    except RecursionError as error:
+        raise InputError(f"{path}: nested too deep; these files have plain values") from error
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"\(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = int(place[1]) if place and place[1] else len(text.splitlines())

@@ -1,6 +1,7 @@
 """Measures one case; every failure of the case itself becomes a result."""
 
 import dataclasses
+import math
 import traceback
 
 from experiments.harness.study import Case, CaseResult, Context, Study
@@ -22,11 +23,20 @@ def execute(study: Study, case: Case, context: Context) -> CaseResult:
     """
     case.check_model()
     with throttling.watch(context.backend.devices) as remarks:
-        result = _measure(study, case, context)
+        result = _finite(_measure(study, case, context))
     if not remarks:
         return result
     remarks = [*result.provenance.get("remarks", []), *remarks]
     return dataclasses.replace(result, provenance=result.provenance | {"remarks": remarks})
+
+
+def _finite(result: CaseResult) -> CaseResult:
+    """The result; a failure if a metric is not finite, whatever was measured besides."""
+    bad = sorted(name for name, value in result.metrics.items() if not math.isfinite(value))
+    if result.status != "ok" or not bad:
+        return result
+    message = f"not finite: {', '.join(bad)}; the weights or the data may be damaged"
+    return dataclasses.replace(result, status="failed", message=message)
 
 
 def _measure(study: Study, case: Case, context: Context) -> CaseResult:

@@ -2,18 +2,15 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import filelock
 from etils import epath
 from rich.console import Console
 
-from experiments import analysis, records, report
+from experiments import analysis, interrupts, records, report
+from experiments.harness.case_lock import case_lock
 from experiments.harness.execution import execute
 from experiments.harness.figures_of_merit import compute, reprice
 from experiments.harness.isolation import measure_isolated
@@ -23,9 +20,8 @@ from experiments.harness.study_cases import StudyCases, case_name
 from experiments.records import Record, provenance
 from jaxcnn import distributed
 from jaxcnn.backend import Backend
-from jaxcnn.errors import InputError
 
-_FINISHED = "finished"  # a file in the scratch folder of a case whose record is written
+_FINISHED = "finished"  # a file in the scratch folder of a case that is measured
 
 
 @dataclass(frozen=True)
@@ -154,9 +150,10 @@ def _write_record(
     fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
     fields["provenance"] = origin | result.provenance
     record = Record(study=context.study, case=context.case, settings=case.settings, **fields)
-    records.write(record, context.scratch.parent.parent)
+    # In this order: a run that is killed in between finds its last checkpoint and ends at once.
     if record.status == "ok" and context.scratch.exists():
         (context.scratch / _FINISHED).write_text("")
+    records.write(record, context.scratch.parent.parent)
     return record
 
 
@@ -165,7 +162,8 @@ def _measure(study: Study, case: Case, context: Context) -> CaseResult:
     with contextlib.ExitStack() as stack:
         with distributed.all_or_none(f"{context.study}/{context.case}/lock"):
             if distributed.is_main():
-                stack.enter_context(_locked(context.scratch))
+                stack.enter_context(case_lock(context.scratch))
+        stack.enter_context(interrupts.raising())
         return measure_isolated(case, context) if isolated else execute(study, case, context)
 
 
@@ -179,24 +177,3 @@ def _with_figures_of_merit(case: Case, result: CaseResult, backend: Backend) -> 
     return dataclasses.replace(
         result, metrics=result.metrics | figures, provenance=result.provenance | sources
     )
-
-
-@contextlib.contextmanager
-def _locked(scratch: epath.Path) -> Iterator[None]:
-    """Keeps two runs of one case on this machine from writing into each other's checkpoints.
-
-    A killed process holds no lock.
-    """
-    name = hashlib.sha256(str(scratch.expanduser().resolve()).encode()).hexdigest()[:16]
-    lock = filelock.FileLock(f"{tempfile.gettempdir()}/jaxcnn-{name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise InputError(
-            f"another run is measuring this case in {scratch.parent}: "
-            "wait for it, or choose another --results"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from etils import epath
@@ -10,10 +11,11 @@ from rich.console import Console
 from experiments.config import RunConfig
 from experiments.records import STATUSES, Record
 from experiments.records.metrics import METRICS
-from jaxcnn import data, models, parallel, training
+from jaxcnn import content_digests, data, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 
+WEIGHTS_DIGEST = "init_from_digest"  # a setting: of the weights that training starts from
 DIGEST = "model_digest"  # a setting: of the file of a user's own model
 
 
@@ -70,6 +72,7 @@ class Case:
     data: str = ""
 
     def __post_init__(self):
+        self._add_weights_digest()
         name = self.config.model
         if not models.is_user_model(name) or {"model", DIGEST} & self.settings.keys() != {"model"}:
             return
@@ -79,6 +82,25 @@ class Case:
         object.__setattr__(self, "config", self.config.replace(model=user.name))
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "parts", parts)
+
+    def _add_weights_digest(self) -> None:
+        """Puts the digest of the weights of ``--init-from`` beside their path in the settings."""
+        path = self.settings.get("init_from")
+        if not path or WEIGHTS_DIGEST in self.settings or "://" in path:
+            return
+        place = Path(path).expanduser()
+        if not place.exists():
+            raise InputError(
+                f"--init-from={path}: there is no such file or folder; give the folder of a "
+                "checkpoint, a .weights or a .safetensors file"
+            )
+        try:
+            digest = content_digests.path_digest(place)[:16]
+        except OSError as error:
+            raise InputError(
+                f"--init-from={path}: cannot be read ({error.strerror or error}); give another file"
+            ) from error
+        object.__setattr__(self, "settings", self.settings | {WEIGHTS_DIGEST: digest})
 
     def check_model(self) -> None:
         """Checks that a user's own model is the one that the case was made for.

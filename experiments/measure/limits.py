@@ -2,9 +2,11 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import psutil
@@ -14,6 +16,7 @@ from experiments.measure.memory import memory_stats
 # Bytes that compiling a small network takes in addition to what is loaded; with less, the compiler
 # crashes.
 MIN_COMPILE_MEMORY = 256 * 2**20
+_WATCH_INTERVAL = 0.002  # seconds
 
 
 class _GroupFiles(NamedTuple):
@@ -83,6 +86,35 @@ def data_segment_size(status: Path = Path("/proc/self/status")) -> int | None:
     except OSError:
         return None
     return int(size[1]) * 1024 if size else None
+
+
+def peak_data_segment(call: Callable[[], Any], seconds: float = 0.5) -> int | None:
+    """The largest `data_segment_size` while a call is repeated for some seconds.
+
+    Args:
+      call: returns arrays; it is called once at least.
+      seconds: of calls.
+
+    Returns:
+      None if the system does not report it.
+    """
+    sizes, stop = [data_segment_size()], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(_WATCH_INTERVAL):
+            sizes.append(data_segment_size())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    end = time.monotonic() + seconds
+    try:
+        jax.block_until_ready(call())
+        while time.monotonic() < end:
+            jax.block_until_ready(call())
+    finally:
+        stop.set()
+        watcher.join()
+    return max((size for size in sizes if size is not None), default=None)
 
 
 @contextlib.contextmanager

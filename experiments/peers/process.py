@@ -76,7 +76,7 @@ class Worker:
 
     Args:
       peer: a key of `PEERS`.
-      task: the file of the pickled `Task`; the log is written beside it.
+      task: the file of the `Task`, by `task_file.save`; the log is written beside it.
       threads: that the library may use.
       time_limit: seconds for each call.
       environment: further variables of the process.

@@ -9,7 +9,6 @@ so the imports at the top are few, and none imports NumPy.
 
 import json
 import os
-import pickle
 import sys
 import time
 from functools import partial
@@ -117,7 +116,9 @@ def main() -> None:
         os.dup2(2, 1)  # libraries may print to stdout
         peer, path = sys.argv[1:]
         jaxcnn.keep_freed_memory()
-        methods = PeerMethods(peer, pickle.loads(Path(path).read_bytes()))
+        from experiments.peers import task_file  # imports NumPy
+
+        methods = PeerMethods(peer, task_file.load(Path(path)))
         for line in sys.stdin:
             name, arguments = json.loads(line)
             print(json.dumps(getattr(methods, name)(*arguments)), file=results)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from experiments.cli import FAILED, OK, parse_lists, run_command
 from experiments.config import RunConfig
+from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -211,4 +212,4 @@ def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -73,6 +73,9 @@ METRICS: dict[str, Metric] = {
     "memory_planned": Metric(
         "B", "memory of the train program on one device, as the compiler plans it"
     ),
+    "memory_used": Metric(
+        "B", "most data that the process had during its steps, everything included; on a CPU"
+    ),
     "memory_peak": Metric("B", "peak memory of the device if it reports it, else of this process"),
     "peak_published": Metric(
         "FLOP/s", "dense peak of the devices used for this precision, from the device table"

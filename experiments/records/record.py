@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.records import older_peers
 from experiments.records.metrics import METRICS
+from experiments.records.schema import validate
 
 SCHEMA = 1
 STATUSES = ("ok", "out_of_memory", "unsupported", "failed", "predicted")
@@ -83,10 +84,11 @@ def from_json(entry: Any) -> Record:
     """
     if not isinstance(entry, dict) or "schema" not in entry:
         raise ValueError("not a record")
-    if entry["schema"] > SCHEMA:
-        raise ValueError(f"schema {entry['schema']} is newer than {SCHEMA}; update jaxcnn")
+    schema = entry["schema"]
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ValueError(f"schema {str(schema)[:20]} is newer than {SCHEMA}; update jaxcnn")
     entry = _renamed(entry, RENAMED_FIELDS)
-    _check(entry)
+    validate(entry)
     entry = older_peers.with_present_names(entry)
     known = {name: value for name, value in entry.get("metrics", {}).items() if name in METRICS}
     parts = {
@@ -107,29 +109,8 @@ def _with_total_loss(metrics: dict[str, Any], entry: dict[str, Any]) -> dict[str
     return metrics | {"total_loss": loss + penalty}
 
 
-def _check(entry: dict[str, Any]) -> None:
-    """Raises `ValueError` where a field does not have the type that it should have."""
-    objects = ("settings", "metrics", "samples", "provenance", "utilisation", *_OPTIONAL)
-    if bad := [name for name in objects if not isinstance(entry.get(name, {}), dict)]:
-        raise ValueError(f"not objects: {', '.join(bad)}")
-    if not isinstance(entry.get("provenance", {}).get("time", ""), str):
-        raise ValueError("its time is not text")
-    samples = entry.get("samples", {})
-    if bad := [name for name, values in samples.items() if not _is_numbers(values)]:
-        raise ValueError(f"samples that are not lists of numbers: {', '.join(bad)}")
-    curves = entry.get("curves", [])
-    if not isinstance(curves, list) or not all(
-        isinstance(epoch, dict) and _is_numbers([*epoch.values()]) for epoch in curves
-    ):
-        raise ValueError("its curves are not a list of numbers by name")
-
-
 def _renamed(entry: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in entry.items()}
-
-
-def _is_numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(v, int | float | None) for v in values)
 
 
 def finite(value: Any) -> Any:

@@ -1,11 +1,15 @@
 """Folders of records: reading, writing, finding."""
 
+import datetime
 import json
+import re
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from etils import epath
 
+from experiments import output_files
 from experiments.records.record import Record, from_json, to_json
 from jaxcnn.errors import InputError
 
@@ -16,7 +20,7 @@ def prepare_folder(folder: str, option: str = "results") -> epath.Path:
     Raises:
       InputError: it cannot be created or written.
     """
-    path = epath.Path(folder).expanduser()
+    path = output_files.expand(folder, f"--{option}")
     probe = path / f".writable-{uuid.uuid4().hex}"
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -38,14 +42,13 @@ def write(record: Record, results: epath.Path) -> epath.Path:
     """
     folder = results / record.study
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_json(record), indent=1, allow_nan=False)
-    temporary = folder / f".{record.case}.{uuid.uuid4().hex}.tmp"
-    temporary.write_text(text)
+    content = json.dumps(to_json(record), indent=1, allow_nan=False).encode()
     name = ".".join(filter(None, (record.case, record.provenance.get("machine"))))
     number = 1
-    while (path := folder / f"{name}{'' if number == 1 else f'.{number}'}.json").exists():
+    while not output_files.create(
+        path := folder / f"{name}{'' if number == 1 else f'.{number}'}.json", content
+    ):
         number += 1
-    temporary.rename(path)
     return path
 
 
@@ -75,7 +78,7 @@ def load_required(places: Sequence[str]) -> tuple[list[Record], list[str]]:
     records: list[Record] = []
     problems: list[str] = []
     for place in places:
-        path = epath.Path(place).expanduser()
+        path = output_files.expand(place, "results")
         if not path.exists():
             raise InputError(
                 f"{place}: there is no such file or folder; give results folders or record files"
@@ -111,13 +114,41 @@ def _read(paths: Iterable[epath.Path]) -> tuple[list[Record], list[str]]:
     records, problems = [], []
     for path in paths:
         try:
-            content = json.loads(path.read_text(), parse_constant=lambda name: None)  # NaN: absent
+            text = path.read_text()
+            content = json.loads(text, parse_constant=lambda name: None)  # NaN: absent
+            if _CONTROL.search(text):
+                content = _printable(content)
             for entry in content if isinstance(content, list) else [content]:
                 records.append(from_json(entry))
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            problems.append(f"{path}: left out ({error})")
+            reason = " ".join(str(error).split())[:300]
+            problems.append(f"{path}: left out ({reason})")
     return sorted(records, key=_time), problems
 
 
+# Terminals obey control characters: U+0000 to U+001F but for tabs and ends of lines, U+007F to
+# U+009F; as they are in JSON.
+_CONTROL = re.compile(
+    r"\\u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])|\\[bf]|[\x7f-\x9f]"
+)
+_NOT_PRINTED = {
+    code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"
+}
+
+
+def _printable(content: Any) -> Any:
+    """JSON whose text has a replacement character for each control character."""
+    if isinstance(content, str):
+        return content.translate(_NOT_PRINTED)
+    if isinstance(content, list):
+        return [_printable(item) for item in content]
+    if isinstance(content, dict):
+        return {_printable(key): _printable(item) for key, item in content.items()}
+    return content
+
+
 def _time(record: Record) -> str:
-    return record.provenance.get("time", "")
+    """When it was measured; one of a clock that is ahead of ours counts as the oldest."""
+    time = record.provenance.get("time", "")
+    tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    return "" if time > tomorrow.isoformat() else time

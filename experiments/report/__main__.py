@@ -3,11 +3,11 @@
 Run as ``python -m experiments.report --results A B --out report.html``.
 """
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.cli import OK, parse_options, run_command
+from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,12 +46,7 @@ def _build(config: ReportConfig, console: "Console") -> int:
 
     folders, out = _check_paths(config)
     loaded, _ = records.load(folders)
-    try:
-        page = report.write_page(folders, out)
-    except OSError as error:
-        raise InputError(
-            f"--out={out}: cannot write there ({error.strerror}); choose another file"
-        ) from error
+    page = report.write_page(folders, out)
     for sentence in report.sentences(records.latest(loaded)):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     if not loaded:
@@ -66,22 +61,19 @@ def _check_paths(config: ReportConfig) -> tuple[list["epath.Path"], "epath.Path"
     Raises:
       InputError: a results folder or the folder of the output file does not exist.
     """
-    from etils import epath
+    from experiments import output_files
 
-    folders = [epath.Path(folder).expanduser() for folder in config.results]
+    if not config.results:
+        raise InputError("--results: name one or more results folders, as in --results A B")
+    folders = [output_files.expand(folder, "--results") for folder in config.results]
     for folder in folders:
         if not folder.is_dir():
             raise InputError(
                 f"--results={folder}: no such folder; "
                 f"`python -m experiments.run --results={folder}` creates it"
             )
-    out = epath.Path(config.out).expanduser()
-    if out.is_dir() or not out.parent.is_dir():
-        raise InputError(
-            f"--out={out}: not a file in an existing folder; choose one such as report.html"
-        )
-    return folders, out
+    return folders, output_files.check(config.out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
 from etils import epath
 
-from experiments import records
+from experiments import output_files, records
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label
 from experiments.records.published import PUBLISHED
@@ -45,10 +44,7 @@ def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Pa
         figures=_script_safe([figure.to_json() for figure in figures]),
         plotly=_plotly() if figures else "",
     )
-    temporary = out.parent / f".{out.name}.{uuid.uuid4().hex}.tmp"
-    temporary.write_text(html)
-    temporary.replace(out)
-    return out
+    return output_files.write(out, html.encode())
 
 
 def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRecords:

@@ -14,7 +14,7 @@ import jax
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
 from experiments.measure.compiler import uses_winograd
-from experiments.measure.limits import memory_limit_and_use
+from experiments.measure.limits import memory_limit_and_use, peak_data_segment
 from experiments.measure.memory import MemoryPlan, is_out_of_memory, memory_plan, observed_peak
 from experiments.records import Record
 from experiments.records.formatting import readable
@@ -163,6 +163,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     peak, source = observed_peak(devices)
     if peak and peak != peak_before:  # an old peak is that of an earlier, larger batch
         metrics["memory_peak"] = peak
+    if devices[0].platform == "cpu" and (used := peak_data_segment(step)):
+        metrics["memory_used"] = used
     provenance |= {
         "noise": timing.noise.verdict,
         "calls_per_sample": timing.calls_per_sample,

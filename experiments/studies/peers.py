@@ -27,7 +27,6 @@ training on noise does not diverge. Weight decay is the recipe's; the moving ave
 import contextlib
 import importlib.metadata
 import itertools
-import pickle
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ from typing import TypeVar
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.launches import launch_medians
+from experiments.peers import task_file
 from experiments.peers.definition import define, make_task, thread_count
 from experiments.peers.launch import Launch, LaunchFailed, run_launch
 from experiments.peers.process import PEERS, Worker, missing_packages
@@ -151,8 +151,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     """Launches all peers several times, and compares ours with them over the launches."""
     task = make_task(case.config)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
-        file = Path(folder) / "task.pickle"
-        file.write_bytes(pickle.dumps(task))
+        file = Path(folder) / "task.npz"
+        task_file.save(task, file)
         start = partial(
             Worker,
             task=file,

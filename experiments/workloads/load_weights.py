@@ -12,6 +12,7 @@ from experiments.workloads.class_names import default_names, read_names
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
+from jaxcnn.training import PRECISIONS
 from jaxcnn.training.checkpoint import MODEL_SOURCE
 
 # Of ImageNet's channels, as torchvision's weights were trained with.
@@ -99,7 +100,7 @@ def _load_checkpoint(
         saved_name,
         _build(saved_name, preprocessing, weights.read_checkpoint(folder)),
         preprocessing,
-        precision=identity.get("precision", "float32"),
+        precision=_precision(folder, identity.get("precision", "float32")),
         from_checkpoint=True,
         notes=notes,
     )
@@ -157,7 +158,8 @@ def _load_written(
     try:
         identity = json.loads(saved)
         preprocessing = Preprocessing.from_json(identity["inputs"])
-        precision, from_checkpoint = identity["precision"], identity["from_checkpoint"]
+        precision = _precision(file, identity["precision"])
+        from_checkpoint = bool(identity["from_checkpoint"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: its metadata {IDENTITY_KEY} is damaged ({error})") from error
     shape, classes = preprocessing.network_shape, len(preprocessing.classes)
@@ -183,10 +185,19 @@ def _with_options(
     return preprocessing
 
 
+def _precision(place: epath.Path, saved: Any) -> str:
+    if saved not in PRECISIONS:
+        raise InputError(
+            f"{place}: its precision is none of {', '.join(PRECISIONS)}; it is damaged, or of a "
+            "newer version"
+        )
+    return saved
+
+
 def _read_preprocessing(folder: epath.Path, identity: dict[str, Any]) -> Preprocessing:
     try:
         return Preprocessing.from_json(identity["inputs"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"the checkpoint in {folder} does not say how images were preprocessed: "
             "train the network again"

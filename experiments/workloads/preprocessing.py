@@ -1,13 +1,18 @@
 """The preprocessing that a network was trained with, kept beside its weights for later use."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from jax import Array
 
+from experiments.config.bounds import MAX_IMAGE_SIZE
 from jaxcnn.data.augment import make_preprocess
+
+NORMALISATIONS = ("standard", "unit", "image")
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,18 @@ class Preprocessing:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> "Preprocessing":
-        fields: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in saved.items()
-        }
-        return cls(**fields)
+    def from_json(cls, saved: Any) -> "Preprocessing":
+        """The preprocessing as `to_json` wrote it.
+
+        Raises:
+          ValueError: a field is missing, of a wrong type, or out of bounds.
+        """
+        read = msgspec.convert(saved, cls)  # its errors are `ValueError`
+        sides = read.size, read.resize
+        if not all(1 <= side <= MAX_IMAGE_SIZE for side in sides) or read.channels not in (1, 3):
+            raise ValueError(f"images of {sides} pixels and {read.channels} channels")
+        if read.normalise not in NORMALISATIONS or not read.classes:
+            raise ValueError(f"normalise {read.normalise!r:.30}, {len(read.classes)} classes")
+        if not all(math.isfinite(value) for value in (*read.mean, *read.std)) or 0 in read.std:
+            raise ValueError("a mean or a standard deviation that is not finite, or 0")
+        return read

@@ -1,6 +1,5 @@
 """Datasets in a folder of image files, with a sub-folder for each class."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +9,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from jaxcnn import content_digests
 from jaxcnn.data.source import Dataset, Example, Shape, Split, hold_out
 from jaxcnn.errors import InputError
 
+# Pillow decodes these itself; others, such as EPS, start programs that a file could control.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
+MAX_PIXELS = 100_000_000  # of one image; decoded it takes 300 MB
 _TEST_FOLDERS = ("test", "validation", "val")  # in order of preference
 
 
@@ -31,7 +34,7 @@ class FolderSplit:
 
 
 def read_rgb(file: str | os.PathLike) -> np.ndarray:
-    """Reads an image of any mode and format that Pillow supports.
+    """Reads an image of any mode, in one of `FORMATS`, whatever the ending of its name.
 
     Applies the EXIF orientation, and composites transparent images over white.
 
@@ -39,9 +42,16 @@ def read_rgb(file: str | os.PathLike) -> np.ndarray:
       ``u8[h, w, 3]``.
 
     Raises:
+      ValueError: the image has more than `MAX_PIXELS`, or pixels that are not finite.
       OSError, ValueError, SyntaxError: what Pillow raises for a file that it cannot read.
     """
-    with Image.open(file) as stored:
+    Image.init()  # registers all formats, once
+    with Image.open(file, formats=FORMATS) as stored:
+        if stored.width * stored.height > MAX_PIXELS:
+            raise ValueError(
+                f"{stored.width}×{stored.height} pixels are more than {MAX_PIXELS / 1e6:.0f} "
+                "million; scale it down"
+            )
         image = ImageOps.exif_transpose(stored)
         # Wider than a byte: Pillow's convert would clip these modes instead of scaling them.
         if image.mode.startswith("I") or image.mode == "F":
@@ -58,6 +68,8 @@ def _to_bytes(values: np.ndarray, mode: str) -> np.ndarray:
 
     A floating-point image with a value above 1 is taken as 0 … 255.
     """
+    if not np.isfinite(values).all():
+        raise ValueError("it has pixels that are not finite numbers")
     scale = 65535.0 if mode.startswith("I") else 1.0 if values.max() <= 1 else 255.0
     return np.rint(np.clip(values / scale, 0, 1) * 255).astype(np.uint8)
 
@@ -110,14 +122,16 @@ def _folder_notes(test_folders: list[Path]) -> list[str]:
 
 
 def fingerprint(argument: str, data_dir: str | None) -> str:
-    """A hash of the relative paths and the sizes of all images."""
+    """A hash of the relative paths and the contents of all images."""
     root = Path(argument).expanduser()
-    listing = [
-        f"{file.relative_to(root)} {file.stat().st_size}"
-        for folder in _split_folders(argument)
-        for file in _image_files(folder)
-    ]
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()[:16]
+    files = [file for folder in _split_folders(argument) for file in _image_files(folder)]
+    try:
+        return content_digests.folder_digest(root, files)[:16]
+    except OSError as error:
+        raise InputError(
+            f"dataset 'folder:{argument}': {error.filename} cannot be read "
+            f"({error.strerror}); repair or remove it"
+        ) from error
 
 
 def _split_folders(argument: str) -> list[Path]:
@@ -137,12 +151,12 @@ def _visible_folders(root: Path) -> list[Path]:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    """The files with an extension that Pillow can read, except in hidden files and folders."""
+    """The files with an extension of one of `FORMATS`, except in hidden files and folders."""
     Image.init()
     extensions = {
         extension
         for extension, file_format in Image.registered_extensions().items()
-        if file_format in Image.OPEN
+        if file_format in FORMATS
     }
     files = (
         path for path in folder.rglob("*") if path.suffix.lower() in extensions and path.is_file()
@@ -182,7 +196,7 @@ def _open_split(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple
     if empty:
         raise InputError(
             f"{folder} has no readable image in: {', '.join(empty)} "
-            "(any format that Pillow reads, recognized by the file extension)"
+            "(formats: {', '.join(FORMATS)}, recognized by the file extension)"
         )
     return FolderSplit(tuple(file for file, _ in readable), labels), len(problems)
 

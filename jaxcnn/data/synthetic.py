@@ -1,5 +1,6 @@
 """Synthetic images that a network can learn: runs of any model at any size, without a dataset."""
 
+import math
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ from jaxcnn.errors import InputError
 
 CLASSES = 10  # by default
 DEFAULT_COUNT = 2560
+MAX_BYTES = 16 * 10**9
 
 
 def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> Dataset:
@@ -28,6 +30,12 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       InputError: one of them is not a number, or there are fewer than two examples of a class.
     """
     count, classes = _parse(argument)
+    size = (count + classes) * math.prod(shape)
+    if size > MAX_BYTES:
+        raise InputError(
+            f"dataset 'synthetic:{argument}': {count:,} images of {'×'.join(map(str, shape))} take "
+            f"{size / 1e9:,.0f} GB, of at most {MAX_BYTES / 1e9:,.0f}: choose fewer or smaller ones"
+        )
     rng = np.random.default_rng(0)
     class_images = rng.integers(0, 86, (classes, *shape), np.uint8)
     labels = rng.integers(0, classes, count, np.int32)

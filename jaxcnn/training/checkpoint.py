@@ -14,6 +14,7 @@ from jaxcnn import distributed
 from jaxcnn.errors import InputError
 from jaxcnn.training.history import History
 from jaxcnn.training.state import TrainState
+from jaxcnn.weights import digests
 
 _IDENTITY = "identity.json"
 # In the identity of a user's own model: where it was. Not compared, as a run may move to another
@@ -60,9 +61,7 @@ class Checkpoints:
         self._write_identity()
         if best is not None and history.best:
             self._save("best", int(history.best["step"]), best)
-            self.wait()
         self._save("last", int(state.step), state, history)
-        self.wait()
 
     def restore(self, like: TrainState, ignored: Collection[str] = ()) -> Restored | None:
         """Restores the last save, or returns None if there is none.
@@ -75,8 +74,12 @@ class Checkpoints:
         Raises:
           InputError: the folder belongs to another run, or is damaged.
         """
-        (exists,) = distributed.maximum((int((self.folder / _IDENTITY).exists()),))
+        exists, has_saves = distributed.maximum(
+            (int((self.folder / _IDENTITY).exists()), int((self.folder / "last").exists()))
+        )
         if not exists:
+            if has_saves:
+                raise self._damaged(f"it has no {_IDENTITY}")
             return None
         self._check_identity(ignored)
         try:
@@ -84,7 +87,7 @@ class Checkpoints:
             if step is None:
                 return None
             state, saved_history = self._restore("last", step, like)
-            history = History.from_json(saved_history)
+            history = History.from_json(saved_history, step)
             best = None
             if history.best is not None:
                 best, _ = self._restore("best", int(history.best["step"]), like)
@@ -127,9 +130,13 @@ class Checkpoints:
         if history:
             parts["history"] = ocp.args.JsonSave(history.to_json())
         manager.save(step, args=ocp.args.Composite(**parts), force=True)
+        self.wait()
+        if distributed.is_main():
+            digests.write(self.folder, name, step)
 
     def _restore(self, name: str, step: int, like: TrainState) -> tuple[TrainState, Any]:
         """The state and, from ``last``, the history as JSON."""
+        digests.verify(self.folder, name, step)
         folder = self.folder / name / str(step)
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
         names = _saved_names(folder / "state")
@@ -152,8 +159,10 @@ class Checkpoints:
     def _check_identity(self, ignored: Collection[str]) -> None:
         try:
             saved = json.loads((self.folder / _IDENTITY).read_text())
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(f"{_IDENTITY}: {error}") from error
+        if not isinstance(saved, dict):
+            raise self._damaged(f"{_IDENTITY} is not a JSON object")
         differences = [
             f"{name} {saved.get(name)!r} there, {self._identity.get(name)!r} here"
             for name in sorted((saved.keys() | self._identity.keys()) - {MODEL_SOURCE, *ignored})

@@ -4,11 +4,14 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 # What decides which epoch is the best: the highest accuracy, the lower loss deciding ties; or the
 # lowest loss, as the callbacks of Keras do by default.
 MONITORS = ("validation_accuracy", "validation_loss")
 RECENT = 100  # steps over which the training loss is averaged before it is compared with a target
 
+_MAX_COUNT = 10**9  # of stages, epochs and sessions
 _RENAMED = {"sittings": "sessions", "open": "epoch_totals"}  # field names in older checkpoints
 
 
@@ -140,8 +143,32 @@ class History:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> "History":
-        return cls(**{_RENAMED.get(name, name): value for name, value in saved.items()})
+    def from_json(cls, saved: Any, step: int) -> "History":
+        """The history of a checkpoint.
+
+        Args:
+          saved: as `to_json` returned it; older names are read too.
+          step: of the state that it was saved with.
+
+        Raises:
+          ValueError: it is not a history, or not one of this step.
+        """
+        if not isinstance(saved, dict):
+            raise ValueError("its history is not a JSON object")
+        entry = {_RENAMED.get(name, name): value for name, value in saved.items()}
+        if unknown := entry.keys() - {field.name for field in dataclasses.fields(cls)}:
+            raise ValueError(f"its history has unknown fields: {', '.join(sorted(unknown))[:100]}")
+        try:
+            history = msgspec.convert(entry, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"its history: {error}") from error
+        steps = [history.stage_step, *(epoch.get("step", 0) for epoch in history.epochs)]
+        counts = [history.stage, history.stage_epoch, history.sessions, history.foreign_sessions]
+        if not all(0 <= value <= step for value in steps) or any(
+            not 0 <= value <= _MAX_COUNT for value in counts
+        ):
+            raise ValueError(f"its history is not that of step {step}")
+        return history
 
 
 def _rank(entry: dict[str, float], monitor: str) -> tuple[float, ...]:

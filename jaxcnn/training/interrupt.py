@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, deferred until the training loop is between two dispatches.
+"""Ctrl-C, SIGTERM and SIGHUP, deferred until the training loop is between two dispatches.
 
 Only there is the train state complete and can be saved.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], bool]]:
-    """Defers the first SIGINT or SIGTERM within the `with` block; a second one acts at once.
+    """Defers the first SIGINT, SIGTERM or SIGHUP in the `with` block; a second one acts at once.
 
     Only the main thread receives signals: in any other thread nothing is changed.
 
@@ -26,14 +26,18 @@ def deferred_interrupts() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield requested.is_set
         return
-    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    names = ("SIGINT", "SIGTERM", "SIGHUP")  # the last one not on Windows
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    previous = {number: signal.getsignal(number) for number in numbers}
 
     def defer(number, frame):
         requested.set()
-        signal.signal(number, previous[number])
+        for each, handler in previous.items():
+            signal.signal(each, handler)
 
-    for number in previous:
-        signal.signal(number, defer)
+    for number, handler in previous.items():
+        if handler != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, defer)
     try:
         yield requested.is_set
     finally:

@@ -183,10 +183,26 @@ def _main_schedule(
     if match := re.fullmatch(f"poly:{_NUMBER}", name):
         return optax.polynomial_schedule(learning_rate, 0.0, float(match[1]), steps)
     if match := re.fullmatch(f"step:{_NUMBER}:{_NUMBER}", name):
+        if float(match[1]) <= 0:
+            raise InputError(f"schedule {name!r}: the number of epochs must be positive")
         interval = max(1, round(float(match[1]) * steps_per_epoch))
-        return optax.exponential_decay(learning_rate, interval, float(match[2]), staircase=True)
+        factor = _require_factor(name, float(match[2]))
+        return optax.exponential_decay(learning_rate, interval, factor, staircase=True)
     if match := re.fullmatch(f"milestones:({_NUMBER}(?:,{_NUMBER})*):{_NUMBER}", name):
-        factor = float(match.groups()[-1])
-        boundaries = [math.ceil(float(share) * steps) for share in match[1].split(",")]
+        factor = _require_factor(name, float(match.groups()[-1]))
+        shares = [float(share) for share in match[1].split(",")]
+        if not all(0 < share < 1 for share in shares):
+            raise InputError(f"schedule {name!r}: the shares of the steps must lie between 0 and 1")
+        boundaries = [math.ceil(share * steps) for share in shares]
         return optax.piecewise_constant_schedule(learning_rate, dict.fromkeys(boundaries, factor))
     raise InputError(f"unknown schedule {name!r}; known: {SCHEDULES}")
+
+
+def _require_factor(name: str, factor: float) -> float:
+    """Raises `InputError` unless a factor of the learning rate lies between 0 and 1."""
+    if not 0 < factor <= 1:
+        raise InputError(
+            f"schedule {name!r}: the factor {factor:g} must be above 0 and at most 1, as in "
+            "step:30:0.1"
+        )
+    return factor

@@ -10,6 +10,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from jaxcnn.errors import InputError
+from jaxcnn.weights import digests
 from jaxcnn.weights.assign import Weights
 
 _IDENTITY = "identity.json"
@@ -31,7 +32,9 @@ def read_checkpoint(folder: epath.PathLike) -> Weights:
     """
     read_identity(folder)
     path = _state_folder(epath.Path(folder).expanduser().resolve())
+    name, step = path.parts[-3:-1]
     try:
+        digests.verify(path.parents[2], name, int(step))
         state = _read_state(path)
     except Exception as error:  # orbax and tensorstore raise many kinds for a damaged file
         raise _damaged(folder, error) from error

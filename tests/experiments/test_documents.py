@@ -1,6 +1,7 @@
 """The tables of the documents are those of the published records."""
 
 import json
+import re
 
 import pytest
 
@@ -10,6 +11,13 @@ from experiments.records import Record, to_json
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 
+# A time, a rate or an accuracy; a column of them; or two decimal fractions and no code.
+MEASURED = re.compile(
+    r"\d (?:[nµm]?s|[kMGT]?FLOP/s|[kMGT]?B/s|1/s|images/s|J|W)\b"
+    r"|, ms\b|÷"
+    r"|\d\.\d+ %"
+    r"|^\|[^`]*\| \d+\.\d+ \| \d+\.\d+ \|"
+)
 MARKED = "Before.\n\n<!-- from published/peers -->\nold\n<!-- end -->\n\nAfter.\n"
 
 
@@ -50,7 +58,7 @@ A CPU, 2 cores, jax 0.10.2, torch 2.13.0, 5 launches, 2026-11-03.
 The train step:
 
 | network | batch | ours, ms | best peer, ms | ratio | many steps | best peer |
-| --- | --- | --- | --- | --- | --- | --- |
+|---|---|---|---|---|---|---|
 | `a`, 28 | 8 | 12.3 | 24.6 | 0.50 (0.45 to 0.56) | 0.40 | torch compiled |
 | `bb`, 28 | 8 | 1500 | – | 2.00 | – | torch compiled |
 | geometric mean |  |  |  | 1.00 | 0.40 |  |
@@ -58,7 +66,7 @@ The train step:
 Inference of a batch:
 
 | network | batch | ours, ms | best peer, ms | ratio | best peer |
-| --- | --- | --- | --- | --- | --- |
+|---|---|---|---|---|---|
 | `a`, 28 | 8 | 2 | – | – | – |
 | `bb`, 28 | 8 | – | – | – | – |
 | geometric mean |  |  |  |  |  |
@@ -66,7 +74,7 @@ Inference of a batch:
 Train step over plain Flax's, peak memory over PyTorch's, and the first step:
 
 | network | batch | over Flax | memory | first step | again | share of peak |
-| --- | --- | --- | --- | --- | --- | --- |
+|---|---|---|---|---|---|---|
 | `a`, 28 | 8 | – | – | 3.1 s | – | – |
 | `bb`, 28 | 8 | – | 1.10 | – | – | – |
 | geometric mean |  |  | 1.10 |  |  |  |
@@ -76,12 +84,35 @@ Not compared: `ccc`, 28 (ours: killed)."""
 
 def test_the_documents_have_the_tables_of_the_published_records():
     """If this fails: ``python -m experiments.documents``."""
-    regions = 0
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    regions = []
+    for path in documents.document_paths(ROOT):
         text = path.read_text()
-        regions += len(documents.REGION.findall(text))
+        regions += [folder for _, folder, _ in documents.REGION.findall(text)]
         assert documents.with_tables(text) == text, path.name
-    assert regions == len(documents.TABLES)
+    assert sorted(regions) == sorted(documents.TABLES)
+
+
+def test_every_table_of_measured_figures_is_made_from_records():
+    """Outside these regions, no cell of a table is a number with a unit of measured quantities."""
+    for path in documents.document_paths(ROOT):
+        by_hand = documents.REGION.sub("", path.read_text())
+        rows = [line for line in by_hand.splitlines() if line.startswith("|")]
+        assert [row for row in rows if MEASURED.search(row)] == [], path.name
+
+
+@pytest.mark.parametrize(
+    ("row", "is_measured"),
+    [
+        ("| `lenet5` | 99.01 % | 6.94 ms |", True),
+        ("| once | 104.0 | 0.44 |", True),
+        ("| `lenet_like` | 0.30 | 5.8 s |", True),
+        ("| step, ms | ours ÷ theirs |", True),
+        ("| 3×3 | 2×2 pixels | 16 | 36 |", False),
+        ("| `resnet50` | 224×224×3 | 25,557,032 | 8,178.37 | `torchvision` |", False),
+    ],
+)
+def test_what_counts_as_a_measured_figure(row, is_measured):
+    assert bool(MEASURED.search(row)) == is_measured
 
 
 def test_tables_by_hand():
@@ -97,11 +128,11 @@ def test_the_command_rewrites_a_document(tmp_path, monkeypatch, capsys):
     document = tmp_path / "cpu.md"
     document.write_text(MARKED)
     monkeypatch.setattr(documents.with_tables, "__defaults__", (tmp_path / "published",))
-    assert documents.main([f"--docs={tmp_path}"]) == 0
+    assert documents.main([f"--root={tmp_path}"]) == 0
     assert "cpu.md: rewritten" in capsys.readouterr().out.replace("\n", "")
     written = document.read_text()
     assert written == MARKED.replace("old", peers_tables(RECORDS))
-    assert documents.main([f"--docs={tmp_path}"]) == 0
+    assert documents.main([f"--root={tmp_path}"]) == 0
     assert document.read_text() == written and capsys.readouterr().out == ""
 
 
@@ -122,7 +153,9 @@ def test_records_that_do_not_fit_in_one_table_are_an_error(records, message, tmp
 
 
 def test_an_unknown_table_and_a_folder_without_documents_are_errors(tmp_path, capsys):
-    with pytest.raises(InputError, match="no table of published/speed: known are peers"):
+    with pytest.raises(
+        InputError, match="no table of published/speed: known are benchmarks/convolutions, "
+    ):
         documents.with_tables(MARKED.replace("peers", "speed"), tmp_path)
-    assert documents.main([f"--docs={tmp_path}"]) == 2
+    assert documents.main([f"--root={tmp_path}"]) == 2
     assert "no documents there" in capsys.readouterr().err.replace("\n", "")

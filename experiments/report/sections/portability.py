@@ -86,8 +86,9 @@ def _case(record: Record) -> str:
 
 
 def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figure]:
-    """The largest batch that fits, one bar per target and network."""
-    fitting = [r for r in records if r.metrics.get("largest_batch")][-MAX_BARS:]
+    """The largest batch that fits, one bar per case; of one case the newest record."""
+    newest = {_bar_label(r): r for r in records if r.metrics.get("largest_batch")}
+    fitting = [*newest.values()][-MAX_BARS:]
     if not fitting:
         return []
     bars = {
@@ -114,5 +115,6 @@ def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figur
 
 def _bar_label(record: Record) -> str:
     settings = record.settings
-    label = f"{settings.get('model')} on {settings.get('target')}, {settings.get('precision')}"
-    return escape_tags(label)
+    names = ("model", "image_size", "strategy", "precision")
+    parts = [str(settings[name]) for name in names if settings.get(name) is not None]
+    return escape_tags(f"{', '.join(parts)} on {settings.get('target')}")

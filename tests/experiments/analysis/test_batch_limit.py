@@ -21,7 +21,8 @@ def test_the_observed_and_the_predicted_limit():
         make_record(batch, "ok" if batch < 200 else "out_of_memory", memory_planned=plan, **MEMORY)
         for batch, plan in plans.items()
     ]
-    assert limit(records) == Limit(observed=128, too_large=256, predicted=160)
+    plans_say = "the compiler's memory plans"
+    assert limit(records) == Limit(observed=128, too_large=256, predicted=160, basis=plans_say)
     assert conclusion(records) == [
         "largest batch that ran: 128; smallest that ran out of memory: 256",
         "largest batch predicted by the compiler's memory plans: 160",
@@ -53,7 +54,19 @@ def test_one_plan_is_not_enough_when_the_other_batch_did_not_fit():
 def test_the_plan_of_a_batch_that_did_not_fit_counts():
     fits = make_record(1, memory_planned=1_000, **MEMORY)
     too_large = make_record(16, "out_of_memory", memory_planned=16_000, **MEMORY)
-    assert limit([fits, too_large]) == Limit(observed=1, too_large=16, predicted=9)
+    assert limit([fits, too_large]).predicted == 9
+
+
+def test_what_a_cpu_really_used_counts_rather_than_the_plans():
+    """4,000 bytes of process and 100 per image, with a limit of 10,000: 60 images."""
+    records = [
+        make_record(batch, memory_planned=50 * batch, memory_used=4_000 + 100 * batch, **MEMORY)
+        for batch in (8, 16)
+    ]
+    assert limit(records).predicted == 60
+    assert conclusion(records)[-1] == (
+        "largest batch predicted by the memory that smaller batches used: 60"
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,42 @@ def test_a_prediction_stands_beside_the_published_one(documents):
     assert published_figures([*documents, other]) == [], "of images that are on the device"
 
 
+def test_images_per_second_of_resnet50_stand_beside_the_published_ones(documents):
+    settings = {"model": "resnet50", "precision": "float32", "batch_size": 64}
+    ours = make_record("batch_sweep", settings, {"images_per_second": 5.0, "step_time": 12.8})
+    figures = published_figures([*documents, ours])
+    assert {figure.question for figure in figures} == {
+        "resnet50, float32, batch 64: images per second in training"
+    }
+    values = {figure.record.provenance["accelerator"]: figure.value for figure in figures}
+    assert values == {"Tesla K80": 51.9, "Tesla P100 SXM2": 219.0, "ours": 5.0}
+    inference = make_record("inference", settings, {"images_per_second": 5.0})
+    assert published_figures([*documents, inference]) == []
+
+
+def inference(model: str, images_per_second: float, platform: str, latency: float = 0.005):
+    settings = {"model": model, "precision": "float32", "batch_size": 8}
+    metrics = {"images_per_second": images_per_second, "latency_p99": latency}
+    return make_record("inference", settings, metrics, platform=platform, accelerator=platform)
+
+
+def test_inferences_relative_to_our_tpu_or_cpu(documents):
+    """Twice as many of one network and eight times as many of another: four times."""
+    cpu = [inference("a", 100.0, "cpu"), inference("b", 10.0, "cpu")]
+    gpu = [inference("a", 200.0, "gpu"), inference("b", 80.0, "gpu"), inference("c", 9.0, "gpu")]
+    figures = published_figures([*documents, *cpu, *gpu])
+    values = {figure.record.provenance["accelerator"]: figure.value for figure in figures}
+    assert {figure.metric for figure in figures} == {"relative_inferences"}
+    assert values.pop("gpu") == pytest.approx(4.0)
+    assert sorted(values.values()) == [0.0769, 1.0, 2.0]
+    tpu = [inference("a", 400.0, "tpu")]
+    figures = published_figures([*documents, *cpu, *gpu, *tpu])
+    values = {figure.record.provenance["accelerator"]: figure.value for figure in figures}
+    assert (values["cpu"], values["gpu"]) == (pytest.approx(0.25), pytest.approx(0.5))
+    too_slow = [inference("a", 400.0, "gpu", latency=0.02)]
+    assert published_figures([*documents, *cpu, *too_slow]) == []
+
+
 def kernel(name: str, seconds: float, flops: float, **provenance) -> Record:
     metrics = {"call_time": seconds, "flops_per_second": flops / seconds}
     return make_record("kernels", {"kernel": name, "dtype": "float32"}, metrics, **provenance)

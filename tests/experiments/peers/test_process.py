@@ -1,32 +1,48 @@
 """Worker processes, and the memory of a process."""
 
+import dataclasses
 import pickle
 import platform
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from experiments.peers import memory
+from experiments.peers import memory, task_file
+from experiments.peers.networks import NETWORKS
 from experiments.peers.process import PeerFailed, Worker
 from tests.support.peers import make_task
 
 
 def test_the_error_of_a_worker_that_ends_has_its_last_log_line(tmp_path):
-    (tmp_path / "task.pickle").write_bytes(pickle.dumps("no task"))
-    worker = Worker("ours", tmp_path / "task.pickle", threads=1, time_limit=60)
+    (tmp_path / "task.npz").write_bytes(pickle.dumps("no task"))
+    worker = Worker("ours", tmp_path / "task.npz", threads=1, time_limit=60)
     try:
-        with pytest.raises(PeerFailed, match="ours: AttributeError: 'str' object has no attribute"):
+        with pytest.raises(PeerFailed, match=r"ours: ValueError: .*allow_pickle"):
             worker.call("first_step")
     finally:
         worker.close()
 
 
+@pytest.mark.parametrize("model", sorted(NETWORKS))
+def test_every_layer_of_every_network_reaches_the_workers(model, tmp_path):
+    task = dataclasses.replace(make_task("logistic", 2), layers=NETWORKS[model])
+    task_file.save(task, tmp_path / "task.npz")
+    read = task_file.load(tmp_path / "task.npz")
+    assert read.layers == task.layers and read.weight_decay_layers == task.weight_decay_layers
+    assert read.weights.keys() == task.weights.keys()
+    for name, weight in task.weights.items():
+        np.testing.assert_array_equal(read.weights[name], weight)
+    np.testing.assert_array_equal(read.images, task.images)
+    assert (read.model, read.threads, read.labels.dtype) == ("logistic", task.threads, np.int32)
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only it has the setting")
 @pytest.mark.parametrize("peer", ["ours", "flax"])
 def test_every_process_keeps_freed_memory(peer, tmp_path):
-    (tmp_path / "task.pickle").write_bytes(pickle.dumps(make_task("logistic", 8)))
-    worker = Worker(peer, tmp_path / "task.pickle", threads=1, time_limit=120)
+    task_file.save(make_task("logistic", 8), tmp_path / "task.npz")
+    worker = Worker(peer, tmp_path / "task.npz", threads=1, time_limit=120)
     try:
         assert worker.call("freed_memory_kept") is True
     finally:

@@ -1,0 +1,96 @@
+"""Ctrl-C, SIGTERM and SIGHUP, from the first import of a command to its last line.
+
+A command ends at once with exit code 130. While a case is measured, the signal raises
+`KeyboardInterrupt` instead, so that temporary folders and child processes are cleaned up; if that
+takes too long, because a library has swallowed the exception, the process ends all the same. The
+training loop defers the signals to the end of its step (`jaxcnn.training.interrupt`).
+
+Imports nothing but the standard library: it is there before the first import that takes a while.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn
+
+EXIT_CODE = 130
+MESSAGE = "interrupted; the same command starts again, from the last checkpoint if there is one"
+PATIENCE = 5.0  # seconds for cleaning up
+SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+def install() -> None:
+    """Makes the signals end this process at once, with exit code 130 and one line on stderr."""
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _end_at_once)
+
+
+@contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Makes the first signal raise `KeyboardInterrupt` inside the block, and a second one end it.
+
+    Only the main thread receives signals: in any other thread nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
+    finished = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in previous:
+            signal.signal(each, _end_at_once)
+        threading.Thread(target=_end_unless, args=(finished,), daemon=True).start()
+        raise KeyboardInterrupt
+
+    for number, handler in previous.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        finished.set()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def exit_with(code: int) -> NoReturn:
+    """Ends the process; after an interruption without libraries' clean-up, which may crash."""
+    if code != EXIT_CODE:
+        sys.exit(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
+def _end_unless(finished: threading.Event) -> None:
+    if not finished.wait(PATIENCE):
+        _end_at_once(signal.SIGINT, None)
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    _kill_children()
+    with contextlib.suppress(OSError):
+        os.write(2, f"\n{MESSAGE}\n".encode())
+    os._exit(EXIT_CODE)
+
+
+def _kill_children() -> None:
+    """Kills the processes that this one has started, where they are known already."""
+    psutil = sys.modules.get("psutil")  # nothing has been started before it is imported
+    if psutil is None:
+        return
+    with contextlib.suppress(Exception):
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()

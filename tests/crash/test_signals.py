@@ -1,0 +1,95 @@
+"""Ctrl-C, SIGTERM and SIGHUP at any time: exit code 130 within seconds, one line, nothing left."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support import attacks
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE = 20.0  # seconds; on a busy machine an import alone takes several
+COMMANDS = {
+    "imports": ["--list"],
+    "kernels": ["--study=kernels"],
+    "training": ["--study=train", "--model=mnist_cnn", "--dataset=synthetic:2000", "--epochs=9"],
+    "sweep": ["--study=batch_sweep", "--model=logistic"],
+}
+
+
+def start(command: list[str], results: Path, temporary: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "experiments.run",
+            "--device=cpu:1",
+            f"--results={results}",
+            *command,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+
+
+@pytest.mark.slow
+def test_signals_at_any_time(tmp_path, capsys):
+    rng, outcomes, failures = random.Random(5), Counter(), []
+    for number in range(attacks.number(6, 100)):
+        name = rng.choice([*COMMANDS])
+        temporary = tmp_path / f"temporary{number}"
+        temporary.mkdir()
+        process = start(COMMANDS[name], tmp_path / f"results{number}", temporary)
+        delay = rng.uniform(0.15, 1.5 if name == "imports" else 8.0)
+        time.sleep(delay)
+        which = rng.choice(SIGNALS)
+        process.send_signal(which)
+        begin = time.monotonic()
+        try:
+            _, error = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            _, error = process.communicate()
+            failures.append((name, which.name, f"{delay:.1f} s", "did not end", error[-300:]))
+            continue
+        seconds = time.monotonic() - begin
+        outcomes[f"exit code {process.returncode}"] += 1
+        left = [path.name for path in temporary.iterdir() if path.name.startswith("jaxcnn-")]
+        is_clear = process.returncode == 0 or "interrupted" in error or not error
+        if process.returncode not in (0, 130) or "Traceback" in error or left or not is_clear:
+            place = f"{delay:.1f} s"
+            failures.append((name, which.name, place, process.returncode, left, error[-500:]))
+        assert seconds < PATIENCE
+    attacks.report(capsys, "signals", outcomes)
+    assert failures == []
+
+
+@pytest.mark.slow
+def test_a_process_that_ignores_hangups_goes_on(tmp_path):
+    """As under nohup."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN);"
+        "sys.argv[0] = '-m'; import experiments; import os;"
+        "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "alive\n", done.stderr
+
+
+def test_as_a_library_the_signals_are_left_alone():
+    code = (
+        "import signal, experiments.run;"
+        "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,"
+        " signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True True\n", done.stderr

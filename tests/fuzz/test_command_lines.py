@@ -1,0 +1,129 @@
+"""Bad values of every option of every command: one clear line and exit code 2, or an answer."""
+
+import dataclasses
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from experiments import compare, documents, export, predict, run, summary
+from experiments.config.options import RunOptions
+from experiments.preflight import __main__ as preflight
+from experiments.report import __main__ as report
+from tests.support import attacks
+
+VALUES = (
+    "",
+    " ",
+    "-1",
+    "0",
+    "1.5",
+    "1e309",
+    "-inf",
+    "nan",
+    "1" + "0" * 400,
+    "99999999999",
+    "true",
+    "None",
+    "[]",
+    "{}",
+    "é ☃",
+    "\x1b[31mred\x1b[0m",
+    "a" * 5000,
+    "../../..",
+    "/dev/null",
+    "/proc/self/mem",
+    "/nowhere/at/all",
+    "~nobody-at-all/x",
+    "http://example.invalid/x",
+    "gs://",
+    "file:///etc/passwd",
+    "lenet5,",
+    ",",
+    "1,,2",
+    "step:0:0",
+    "milestones:2:3",
+    "folder:/nowhere",
+    "folder:",
+    "tfds:../../etc",
+    "synthetic:0",
+    "synthetic:999999999",
+    "mlp:0",
+    "mlp:999999999",
+    "./nowhere.py:Net",
+    "os:system",
+    "cpu:0",
+    "cpu:99999",
+    "=1+1",
+    "%s%n",
+    "$(id)",
+)
+
+
+def fields(options) -> list[str]:
+    """The options of a dataclass, those of its groups included."""
+    names = []
+    for field in dataclasses.fields(options):
+        is_group = dataclasses.is_dataclass(field.type)
+        names += fields(field.type) if is_group else [f"--{field.name.replace('_', '-')}"]
+    return names
+
+
+# By command: its entry point, what every call has, and its options.
+COMMANDS = {
+    "run": (run.main, ["--dry-run", "--results={tmp}/results"], fields(RunOptions)),
+    "compare": (compare.main, ["{tmp}/a", "{tmp}/b"], fields(compare.CompareConfig)),
+    "export": (export.main, ["{tmp}/a", "--out={tmp}/x.csv"], fields(export.ExportConfig)),
+    "report": (report.main, ["--out={tmp}/report.html"], fields(report.ReportConfig)),
+    "predict": (predict.main, ["{tmp}/x.png", "--weights={tmp}"], fields(predict.PredictConfig)),
+    "summary": (summary.main, [], fields(summary.SummaryConfig)),
+    "documents": (documents.main, ["--root={tmp}"], fields(documents.DocumentsConfig)),
+    "preflight": (
+        preflight.main,
+        ["--target=cpu", "--results={tmp}/results"],
+        ["--target", "--model", "--batch-size", "--precision", "--strategy", "--image-size"],
+    ),
+}
+NOT_FUZZED = {
+    "--distributed",  # waits for other processes
+    "--coordinator",
+    "--out",  # in test_outputs
+    "--interleave",
+}
+
+
+def calls() -> list[tuple[str, str, str]]:
+    """Every command, option and value, in a random order that is the same each time."""
+    every = [
+        (command, option, value)
+        for command, (_, _, options) in COMMANDS.items()
+        for option, value in itertools.product(options, VALUES)
+        if option not in NOT_FUZZED
+    ]
+    random.Random(0).shuffle(every)
+    return every[: attacks.number(60, 1500)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bad_values_of_options(tmp_path, capsys, monkeypatch):
+    for name in "ab":
+        (tmp_path / name / "train").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    outcomes, failures = Counter(), []
+    for command, option, value in calls():
+        main, common, _ = COMMANDS[command]
+        arguments = [part.replace("{tmp}", str(tmp_path)) for part in common]
+        arguments.append(f"{option}={value}")
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = end.code
+        error = capsys.readouterr().err
+        expected = {0, 2, 3} if command == "compare" else {0, 2}
+        is_clear = code != 2 or attacks.one_line_error(error)
+        outcomes[f"exit code {code}"] += 1
+        if code not in expected or not is_clear or attacks.DEFECT in error:
+            failures.append((command, option, value[:40], code, error[-300:]))
+    attacks.report(capsys, "bad values of options", outcomes)
+    assert failures == []
