@@ -15,7 +15,7 @@ from jaxcnn.errors import InputError
 
 # Pillow decodes these itself; others, such as EPS, start programs that a file could control.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
-MAX_PIXELS = 100_000_000  # of one image; decoded it takes 300 MB
+MAX_PIXELS = 89_478_485  # of one image, 268 MB when decoded; from there on Pillow warns
 _TEST_FOLDERS = ("test", "validation", "val")  # in order of preference
 
 
