@@ -12,31 +12,34 @@ from experiments.harness.results_folder import check
 from jaxcnn.errors import InputError
 
 
-def hold(scratch: str, held, release) -> None:
+def hold(scratch: str, connection) -> None:
     with case_lock(epath.Path(scratch)):
-        held.set()
-        release.wait()
+        connection.send("held")
+        connection.recv()
 
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the lock of a case."""
+    """A process that holds the lock of a case, and the connection that tells it to let go."""
     scratch = epath.Path(tmp_path) / "train" / "case.checkpoints"
     context = multiprocessing.get_context("spawn")
-    held, release = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(str(scratch), held, release))
+    ours, theirs = context.Pipe()
+    process = context.Process(target=hold, args=(str(scratch), theirs))
     process.start()
-    assert held.wait(60)
-    yield scratch, process, release
-    release.set()
+    assert ours.poll(60) and ours.recv() == "held"
+    yield scratch, process, ours
+    if process.is_alive():
+        process.kill()
     process.join()
+    ours.close()
+    theirs.close()
 
 
 def test_a_second_run_of_a_case_is_refused_and_a_later_one_is_not(holder):
-    scratch, process, release = holder
+    scratch, process, connection = holder
     with pytest.raises(InputError, match="another run is measuring this case"), case_lock(scratch):
         pass
-    release.set()
+    connection.send("let go")
     process.join()
     with case_lock(scratch):
         assert lock_path(scratch).exists() and lock_path(scratch).parent.name == "train"

@@ -170,3 +170,53 @@ def test_the_descent_path_is_drawn_over_the_contours():
         [1.0, 0.0],
         [1.0, 0.5],
     )
+
+
+def fitting(strategy: str, largest: int, **provenance) -> Record:
+    settings = {"model": "lenet5", "strategy": strategy, "precision": "float32", "target": "tpu"}
+    settings |= {"batch_size": 128}
+    metrics = {"largest_batch": largest}
+    return Record(
+        "preflight",
+        f"{strategy}-{largest}",
+        "ok",
+        settings=settings,
+        metrics=metrics,
+        provenance={"accelerator": "TPU", "machine": "1a"} | provenance,
+    )
+
+
+def test_every_case_has_one_bar_of_its_own_largest_batch():
+    """Bars that share a label would be added; one's own record takes the published one's place."""
+    page = page_of(fitting("data", 40, elsewhere=True), fitting("pmap", 30), fitting("data", 50))
+    section = SECTIONS["portability"](page)
+    (bars,) = next(f for f in section.figures if f.title.startswith("Largest batch")).traces
+    assert dict(zip(bars["y"], bars["x"], strict=True)) == {
+        "lenet5, data, float32 on tpu": 50,
+        "lenet5, pmap, float32 on tpu": 30,
+    }
+    assert len(bars["y"]) == len(set(bars["y"])) == 2
+
+
+def epoch_record(study: str, platform: str, **changes) -> Record:
+    settings = {"model": "cats_vs_dogs", "precision": "float32", "batch_size": 16}
+    provenance = {"accelerator": platform, "machine": platform, "platform": platform} | changes
+    metrics = {"step_time": 2.0, "steps": 1250, "training_time": 2500.0}
+    if study == "batch_sweep":
+        metrics = {"step_time": 1.0}
+    return Record(
+        study, platform, "ok", settings=settings, metrics=metrics, provenance=provenance
+    )
+
+
+def test_published_epochs_and_ours_share_a_table_and_a_figure():
+    published = epoch_record("train", "MX150", published=True, elsewhere=True)
+    section = SECTIONS["documents"](page_of(published, epoch_record("batch_sweep", "cpu")))
+    (table,), (figure,) = section.tables, section.figures
+    assert len(table.rows) == 2
+    points = {trace["name"]: (trace["x"], trace["y"]) for trace in figure.traces}
+    question = "cats_vs_dogs, float32, batch 16: 1,250 steps"
+    assert points == {
+        "MX150 (published)": ([2500.0], [question]),
+        "cpu": ([1250.0], [question]),
+    }
