@@ -85,12 +85,12 @@ def _run(
     _report_unused(configs, studies, devices, console)
     if config.dry_run:
         return OK, {"cases": _plan(configs, studies, devices, console)}
+    tensorboard.check(config.log_dir)
     several_processes.check_shared_folder(config.results)
     with distributed.all_or_none("results"):
         if distributed.is_main():
             by_study = {each.name: sorted(each.names(devices)) for each in studies}
             results_folder.check(config.results, by_study)
-    tensorboard.check(config.log_dir)
     return _measure(config, studies, devices, console)
 
 

@@ -8,7 +8,7 @@ MAX_IMAGE_SIZE = 8192  # pixels along a side
 MAX_CLASSES = 10**6
 # By option: the smallest and the largest value.
 COUNTS = {
-    "batch_size": (1, 2**24),
+    "batch_size": (1, 2**30),
     "epochs": (1, 10**6),
     "image_size": (1, MAX_IMAGE_SIZE),
     "launches": (1, 1000),

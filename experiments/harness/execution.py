@@ -31,8 +31,12 @@ def execute(study: Study, case: Case, context: Context) -> CaseResult:
 
 
 def _finite(result: CaseResult) -> CaseResult:
-    """The result; a failure if a metric is not finite, whatever was measured besides."""
-    bad = sorted(name for name, value in result.metrics.items() if not math.isfinite(value))
+    """The result; a failure if a loss or an accuracy is not finite, whatever else was measured."""
+    bad = sorted(
+        name
+        for name, value in result.metrics.items()
+        if ("loss" in name or "accuracy" in name) and not math.isfinite(value)
+    )
     if result.status != "ok" or not bad:
         return result
     message = f"not finite: {', '.join(bad)}; the weights or the data may be damaged"

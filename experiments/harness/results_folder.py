@@ -12,7 +12,7 @@ _ADDED = len(".0123456789abcdef.99999.json")  # to the name of a case
 
 
 def check(folder: str, cases: Mapping[str, Sequence[str]]) -> None:
-    """Creates the folders of the records, and checks names and permissions.
+    """Creates the results folder, and checks names and permissions.
 
     Args:
       folder: the results folder.
@@ -26,7 +26,8 @@ def check(folder: str, cases: Mapping[str, Sequence[str]]) -> None:
     if output_files.is_remote(results):
         return
     for study, names in cases.items():
-        records.prepare_folder(os.fspath(results / study))
+        if (results / study).exists():
+            records.prepare_folder(os.fspath(results / study))
         longest = max(names, key=len, default="")
         if len(os.fsencode(longest)) + _ADDED > _LONGEST_NAME:
             raise InputError(

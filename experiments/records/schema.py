@@ -65,8 +65,8 @@ class _Series(msgspec.Struct):
     name: str
     unit: str
     source: str
-    times: list[_Number]
-    values: list[_Number]
+    times: list[_Number] = []
+    values: list[_Number] = []
 
 
 class _Phase(msgspec.Struct):

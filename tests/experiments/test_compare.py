@@ -109,7 +109,7 @@ def test_times_of_a_busy_machine_are_listed_and_do_not_fail_a_build(write_sides,
 def test_a_message_is_shown_literally(write_sides, capsys):
     hostile = dataclasses.replace(FAILED, message="[red]a|b[/] <script>")
     folders = write_sides([record()], [hostile])
-    assert compare.main(folders) == 1 and "[red]a|b[/]" in capsys.readouterr().out
+    assert compare.main(folders) == 3 and "[red]a|b[/]" in capsys.readouterr().out
     assert compare.main([*folders, "--markdown"]) == 3
     row = next(line for line in capsys.readouterr().out.splitlines() if "script" in line)
     assert r"\[red\]a\|b\[/\] \<script\>" in row

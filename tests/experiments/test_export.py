@@ -81,8 +81,8 @@ def test_an_unusable_file_is_named_and_the_others_are_written(results, capsys):
         (["--out=records.csv"], "results"),
         (["nowhere", "--out=records.csv"], "nowhere: there is no such file or folder"),
         (["results/train", "--out=records.csv"], "no records there"),
-        (["results", "--out=nowhere/records.csv"], "--out=nowhere/records.csv: cannot write there"),
-        (["results", "--out=folder.csv"], "--out=folder.csv: cannot write there"),
+        (["results", "--out=nowhere/records.csv"], "--out=nowhere/records.csv: there is no folder"),
+        (["results", "--out=folder.csv"], "--out=folder.csv: that is a folder"),
         (
             ["results/train/b.1a.json", "--out=records.csv", "--what=epochs"],
             "--what=epochs: none of the 1 records has any",

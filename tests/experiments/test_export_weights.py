@@ -65,7 +65,7 @@ def test_a_pytorch_file_becomes_ours_and_pytorchs_again(tmp_path, capsys):
             ["--weights={}", "--out=a.safetensors", "--layout=pytorch"],
             "model 'logistic' has no names in PyTorch; only these have: resnet18",
         ),
-        (["--weights={}", "--out=nowhere/a.safetensors"], "cannot write there"),
+        (["--weights={}", "--out=nowhere/a.safetensors"], "there is no folder"),
         (["--weights=nowhere", "--out=a.safetensors"], "there is no file or folder nowhere"),
         (["--weights=plain.safetensors", "--out=a.safetensors"], "give --model"),
         (

@@ -59,7 +59,7 @@ def test_images_are_not_overwritten_and_a_folder_that_cannot_be_written_is_named
     assert (tmp_path / "a.boxes.png").read_bytes() == before
     assert "cannot write" in refused(capsys, *start, f"--output={tmp_path / 'a.png'}")
     (tmp_path / "full" / "a.boxes.png").mkdir(parents=True)
-    assert "cannot write" in refused(capsys, *start, f"--output={tmp_path / 'full'}")
+    assert "that is a folder" in refused(capsys, *start, f"--output={tmp_path / 'full'}")
 
 
 def test_an_image_size_off_the_grid_is_refused(capsys, detector, white):

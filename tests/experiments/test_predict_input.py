@@ -68,8 +68,8 @@ def png(tmp_path):
             ["--weights={checkpoint}", "--image-size=14", "{png}"],
             "out.kernel is 784×10 instead of 196×10",
         ),
-        (["--weights={checkpoint}", "--image-size=0", "{png}"], "--image-size=0: must be 1"),
-        (["--weights={checkpoint}", "--top=0", "{png}"], "--top=0: must be 1 or more"),
+        (["--weights={checkpoint}", "--image-size=0", "{png}"], "--image-size=0: must be from 1"),
+        (["--weights={checkpoint}", "--top=0", "{png}"], "--top=0: must be from 1 to"),
         (
             ["--weights={checkpoint}", "--score=1", "{png}"],
             "--score=1.0: must be 0 or more and less than 1",

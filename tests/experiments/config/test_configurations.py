@@ -123,7 +123,7 @@ def test_other_commas_and_colons_slashes_and_dots_are_part_of_the_value(argument
         (["--model=mlp,,lenet5"], "--model=mlp,,lenet5: a value is missing beside a comma"),
         (["--batch-size=8,"], "--batch-size=8,: a value is missing beside a comma"),
         (["--batch-size=8,many"], "Error parsing --batch-size: .* 'many'"),
-        (["--batch-size=8,0"], "--batch-size=0: must be 1 or more"),
+        (["--batch-size=8,0"], "--batch-size=0: must be from 1 to"),
         (["--epochs=1,2"], "Error parsing --epochs: .* '1,2'"),
     ],
 )
@@ -195,7 +195,7 @@ def test_lists_of_the_file_vary_slower_than_those_of_the_command_line(write):
         ("batch-size = [8, 1.5]", "batch-size = [8, 1.5]: must be a whole number, or a list"),
         ("batch_size = []", "batch_size = []: must be a whole number, or a list of them"),
         ("batch_size = true", "batch_size = true: must be a whole number, or a list of them"),
-        ("batch_size = 0", "--batch-size=0: must be 1 or more"),
+        ("batch_size = 0", "--batch-size=0: must be from 1 to"),
         ("learning_rate = [1, nan]", "--learning-rate=nan: must be a positive number"),
         ("epochs = [1, 2]", "epochs = [1, 2]: must be a whole number"),
         ("model = 5", "model = 5: must be text in quotes, or a list of them"),

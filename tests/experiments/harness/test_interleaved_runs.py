@@ -81,7 +81,7 @@ def test_every_other_round_begins_with_the_candidate(tmp_path):
 
 def test_the_default_number_of_rounds_detects_ten_percent(monkeypatch, versions, capsys):
     arguments = ["--interleave", *versions, "--json", "--", "--study=train"]
-    assert run_compare(monkeypatch, FakeRuns(1.15), *arguments) == 1
+    assert run_compare(monkeypatch, FakeRuns(1.15), *arguments) == 3
     output = capsys.readouterr()
     document = json.loads(output.out)
     assert document["worse"] == 1

@@ -194,7 +194,7 @@ def test_the_cpu_of_this_machine_is_a_target_too(tmp_path):
             ("--target=tpu-v5e-4", "--batch-size=6"),
             "batch size 6 does not divide among the 4 devices of tpu-v5e-4",
         ),
-        (("--batch-size=0",), "--batch-size=0: must be 1 or more"),
+        (("--batch-size=0",), "--batch-size=0: must be from 1 to"),
         (("--price=free",), "write US dollars per hour"),
         (("--price=1/h", "--prices=x"), "give one of them"),
         (("--prices=nowhere.toml",), "--prices=nowhere.toml: cannot be read"),
@@ -203,7 +203,7 @@ def test_the_cpu_of_this_machine_is_a_target_too(tmp_path):
             "model 'vgg11' cannot take images of 8×8",
         ),
         (("--target=cpu", "--model=logistic,vgg11", "--image-size=64,8"), "images of 8×8"),
-        (("--target=cpu", "--batch-size=8,0"), "--batch-size=0: must be 1 or more"),
+        (("--target=cpu", "--batch-size=8,0"), "--batch-size=0: must be from 1 to"),
     ],
 )
 def test_bad_input_gets_one_line_and_leaves_no_record(tmp_path, capfd, options, message):

@@ -112,13 +112,13 @@ def test_hostile_text_in_any_field_is_escaped(study, tmp_path, monkeypatch):
     ("changes", "reason"),
     [
         ({"schema": 99}, "schema 99 is newer"),
-        ({"samples": {"step_time": ["<b>"]}}, "samples that are not lists of numbers: step_time"),
-        ({"curves": [{"epoch": "x"}]}, "its curves"),
-        ({"curves": 5}, "its curves"),
-        ({"metrics": {"step_time": "fast"}}, "metrics that are not numbers"),
-        ({"provenance": {"time": 5}}, "its time"),
+        ({"samples": {"step_time": ["<b>"]}}, "Expected `float | null`, got `str`"),
+        ({"curves": [{"epoch": "x"}]}, "Expected `float | null`, got `str`"),
+        ({"curves": 5}, "Expected `array`, got `int`"),
+        ({"metrics": {"step_time": "fast"}}, "Expected `float | null`, got `str`"),
+        ({"provenance": {"time": 5}}, "Expected `str`, got `int`"),
         ({"status": "great"}, "unknown status"),
-        ({"settings": 7}, "not objects: settings"),
+        ({"settings": 7}, "Expected `object`, got `int`"),
     ],
 )
 def test_an_unusable_record_is_reported_and_the_others_are_shown(

@@ -204,9 +204,7 @@ def epoch_record(study: str, platform: str, **changes) -> Record:
     metrics = {"step_time": 2.0, "steps": 1250, "training_time": 2500.0}
     if study == "batch_sweep":
         metrics = {"step_time": 1.0}
-    return Record(
-        study, platform, "ok", settings=settings, metrics=metrics, provenance=provenance
-    )
+    return Record(study, platform, "ok", settings=settings, metrics=metrics, provenance=provenance)
 
 
 def test_published_epochs_and_ours_share_a_table_and_a_figure():

@@ -33,7 +33,7 @@ def test_the_quick_preset_has_one_network_and_the_full_one_the_whole_list():
 def test_the_number_of_launches_makes_another_case():
     (one,) = peers.cases(*parse(["--launches=3"]), cpu_backend())
     assert one.settings["launches"] == 3
-    with pytest.raises(InputError, match="--launches=0: must be 1 or more"):
+    with pytest.raises(InputError, match="--launches=0: must be from 1 to 1000"):
         parse(["--launches=0"])
 
 

@@ -192,7 +192,7 @@ def test_the_recipe_of_a_case_is_described():
         ("--label-smoothing=1", "--label-smoothing=1.0: must be 0 or lie between 0 and 1"),
         ("--mixup=-0.2", "--mixup=-0.2: must be 0 or a positive number"),
         ("--cutmix=nan", "--cutmix=nan: must be 0 or a positive number"),
-        ("--microbatches=0", "--microbatches=0: must be 1 or more"),
+        ("--microbatches=0", "--microbatches=0: must be from 1 to"),
     ],
 )
 def test_values_that_are_not_allowed(option, rule):

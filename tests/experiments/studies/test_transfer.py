@@ -81,7 +81,7 @@ def test_weights_of_another_network_are_rejected(checkpoint, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--init-from=nowhere"], "there is no file or folder nowhere"),
+        (["--init-from=nowhere"], "there is no such file or folder"),
         (["--freeze"], "--freeze would keep random initial weights"),
     ],
 )
