@@ -10,11 +10,11 @@ from experiments.records import Record
 ANSWERS = ("ok", "out_of_memory")  # statuses that say whether a batch fits
 # The prediction uses batches up to this share of the largest that ran, if there are two.
 FAR_FROM_LIMIT = 0.5
-# Memory by batch, what else is in use, and what that is; the first that is known is used.
-_BASES = (
-    ("memory_used", "", "the memory that smaller batches used"),
-    ("memory_planned", "memory_held", "the compiler's memory plans"),
-)
+# Memory by batch, and what that is; the first that is known of two batches is used.
+_BASES = {
+    "memory_used": "the memory that smaller batches used",
+    "memory_planned": "the compiler's memory plans",
+}
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,28 @@ def limit(records: Sequence[Record]) -> Limit:
     observed = max(_batches(records, "ok"), default=None)
     too_large = min(_batches(records, "out_of_memory"), default=None)
     limited = [record for record in records if record.metrics.get("memory_limit")]
-    for metric, held, basis in _BASES:
+    for metric, basis in _BASES.items():
         sizes = {r.settings["batch_size"]: r.metrics.get(metric) for r in limited}
         sizes = {batch: size for batch, size in sizes.items() if size}
         far = sizes
         if too_large is not None:
             far = {b: size for b, size in sizes.items() if b <= FAR_FROM_LIMIT * (observed or 0)}
-        available = [r.metrics["memory_limit"] - r.metrics.get(held, 0) for r in limited]
+        available = [r.metrics["memory_limit"] - _besides(r, metric) for r in limited]
         chosen = far if len(far) > 1 else sizes
-        predicted = largest_batch(chosen, statistics.median(available)) if available else None
+        predicted = largest_batch(chosen, min(available)) if available else None
         if predicted is not None:
             return Limit(observed, too_large, predicted, basis)
     return Limit(observed, too_large, None)
+
+
+def _besides(record: Record, metric: str) -> float:
+    """The memory in use besides that of a metric: as observed, or else before the first step."""
+    metrics = record.metrics
+    if metric == "memory_used":
+        return 0.0
+    if metrics.get("memory_used") and metrics.get("memory_planned"):
+        return metrics["memory_used"] - metrics["memory_planned"]
+    return metrics.get("memory_held") or 0.0
 
 
 def _batches(records: Sequence[Record], status: str) -> list[int]:

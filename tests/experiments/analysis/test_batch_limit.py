@@ -57,6 +57,15 @@ def test_the_plan_of_a_batch_that_did_not_fit_counts():
     assert limit([fits, too_large]).predicted == 9
 
 
+def test_a_single_batch_shows_what_is_in_use_besides_its_plan():
+    """3,000 bytes besides the plan, of 10,000, in both: at 50 bytes an image, 140 of them."""
+    fits = make_record(10, memory_planned=500, memory_used=3_500, **MEMORY)
+    too_large = make_record(
+        200, "out_of_memory", memory_planned=10_000, memory_limit=10_000, memory_held=3_000
+    )
+    assert limit([fits, too_large]).predicted == 140
+
+
 def test_what_a_cpu_really_used_counts_rather_than_the_plans():
     """4,000 bytes of process and 100 per image, with a limit of 10,000: 60 images."""
     records = [
