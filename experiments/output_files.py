@@ -6,6 +6,7 @@ are removed by the next one that writes there.
 """
 
 import contextlib
+import importlib.util
 import json
 import os
 import stat
@@ -18,7 +19,7 @@ from etils import epath
 
 from jaxcnn.errors import InputError
 
-_SCHEMES = ("gs", "s3")  # of buckets, as `etils.epath` knows them
+_SCHEMES = {"gs": "gcsfs", "s3": "s3fs"}  # of buckets, and the packages that `etils.epath` needs
 _PREFIX, _SUFFIX = ".jaxcnn-", ".tmp"
 _STRAY_SECONDS = 3600.0  # far more than writing a file takes
 _KINDS = {
@@ -179,6 +180,9 @@ def expand(path: str | os.PathLike, option: str) -> epath.Path:
             f"{option}={text}: {scheme}:// cannot be used; give a local path, or one of "
             f"{', '.join(f'{known}://' for known in _SCHEMES)}"
         )
+    if separator and importlib.util.find_spec(_SCHEMES[scheme]) is None:
+        package = _SCHEMES[scheme]
+        raise InputError(f"{option}={text}: buckets need the package {package}: install it")
     try:
         out = epath.Path(text).expanduser()
     except (

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from experiments import output_files
 from experiments.config import bounds
 from experiments.config.options import (
     DeviceAndStudyOptions,
@@ -15,6 +16,8 @@ from experiments.config.options import (
     TrainingOptions,
 )
 from jaxcnn.errors import InputError
+
+_PATHS = ("results", "log_dir", "data_dir", "resume_from", "init_from", "prices", "devices")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,9 @@ class RunConfig(
         for name in bounds.SECONDS:
             for value in self._values(name):
                 bounds.require_seconds(name, value)
+        for name in _PATHS:
+            for value in self._values(name):
+                output_files.expand(value, f"--{name.replace('_', '-')}")
         for name in ("learning_rate", "stages", "target_loss"):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         finite = "must be 0 or a positive number"

@@ -1,5 +1,6 @@
 """What a study is: its cases, where they run, and what measuring one returns."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +90,7 @@ class Case:
         if not path or WEIGHTS_DIGEST in self.settings or "://" in path:
             return
         place = Path(path).expanduser()
-        if not place.exists():
+        if not os.path.exists(place):
             raise InputError(
                 f"--init-from={path}: there is no such file or folder; give the folder of a "
                 "checkpoint, a .weights or a .safetensors file"

@@ -46,7 +46,11 @@ def read_rgb(file: str | os.PathLike) -> np.ndarray:
       OSError, ValueError, SyntaxError: what Pillow raises for a file that it cannot read.
     """
     Image.init()  # registers all formats, once
-    with Image.open(file, formats=FORMATS) as stored:
+    try:
+        stored = Image.open(file, formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        raise ValueError(str(error).partition(",")[0]) from error
+    with stored:
         if stored.width * stored.height > MAX_PIXELS:
             raise ValueError(
                 f"{stored.width}×{stored.height} pixels are more than {MAX_PIXELS / 1e6:.0f} "

@@ -126,4 +126,4 @@ def test_bad_values_of_options(tmp_path, capsys, monkeypatch):
         if code not in expected or not is_clear or attacks.DEFECT in error:
             failures.append((command, option, value[:40], code, error[-300:]))
     attacks.report(capsys, "bad values of options", outcomes)
-    assert failures == []
+    assert failures == [], "\n".join(map(str, failures))
