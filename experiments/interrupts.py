@@ -15,11 +15,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 EXIT_CODE = 130
 MESSAGE = "interrupted; the same command starts again, from the last checkpoint if there is one"
 PATIENCE = 5.0  # seconds for cleaning up
+_SOON = 0.02  # seconds
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
@@ -44,7 +45,7 @@ def raising() -> Iterator[None]:
         yield
         return
     previous = {number: signal.getsignal(number) for number in SIGNALS}
-    finished = threading.Event()
+    previous_hook, finished = sys.unraisablehook, threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in previous:
@@ -52,6 +53,19 @@ def raising() -> Iterator[None]:
         threading.Thread(target=_end_unless, args=(finished,), daemon=True).start()
         raise KeyboardInterrupt
 
+    def interrupt_again(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def hook(unraisable: Any) -> None:
+        """Repeats an interrupt that came inside a callback, where Python drops exceptions."""
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous_hook(unraisable)
+        elif not finished.is_set():
+            signal.signal(signal.SIGINT, interrupt_again)
+            main = threading.main_thread().ident
+            threading.Timer(_SOON, signal.pthread_kill, (main, signal.SIGINT)).start()
+
+    sys.unraisablehook = hook
     for number, handler in previous.items():
         if handler != signal.SIG_IGN:
             signal.signal(number, interrupt)
@@ -59,6 +73,7 @@ def raising() -> Iterator[None]:
         yield
     finally:
         finished.set()
+        sys.unraisablehook = previous_hook
         for number, handler in previous.items():
             signal.signal(number, handler)
 

@@ -93,3 +93,36 @@ def test_as_a_library_the_signals_are_left_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == "True True\n", done.stderr
+
+
+DROPPED = """
+import os, signal, sys, time, weakref
+from experiments import interrupts
+
+class Thing:
+    pass
+
+def callback(reference):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+try:
+    with interrupts.raising():
+        thing = Thing()
+        reference = weakref.ref(thing, callback)
+        del thing
+        time.sleep(4)
+        print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_inside_a_callback_is_not_dropped():
+    """Python prints and drops an exception there."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    assert time.monotonic() - begin < 4
