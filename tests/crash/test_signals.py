@@ -111,7 +111,7 @@ try:
         thing = Thing()
         reference = weakref.ref(thing, callback)
         del thing
-        time.sleep(4)
+        time.sleep(30)
         print("went on")
 except KeyboardInterrupt:
     print("interrupted")
@@ -120,9 +120,7 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_inside_a_callback_is_not_dropped():
     """Python prints and drops an exception there."""
-    begin = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
-    assert time.monotonic() - begin < 4
