@@ -143,6 +143,9 @@ def _check_values(value: Any, place: str, depth: int) -> None:
         for key, item in value.items():
             _check_values(key, place, depth)
             _check_values(item, f"{place}.{key}"[:100], depth + 1)
+    elif isinstance(value, list) and set(map(type, value)) == {float}:  # samples: quickly
+        if not all(map(math.isfinite, value)):
+            raise ValueError(f"{place}[…]: a number that is not finite")
     elif isinstance(value, list):
         for item in value:
             _check_values(item, f"{place}[…]"[:100], depth + 1)
