@@ -165,8 +165,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def expand(path: str | os.PathLike, option: str) -> epath.Path:
+def expand(path: str | os.PathLike, option: str, *, is_used: bool = True) -> epath.Path:
     """The path of an option; ``~`` is the user's home.
+
+    Args:
+      path, option: as of `check`.
+      is_used: here and now, so that a bucket needs its package.
 
     Raises:
       InputError: it is no path, names an unknown user, or a place that cannot be read or written.
@@ -180,7 +184,7 @@ def expand(path: str | os.PathLike, option: str) -> epath.Path:
             f"{option}={text}: {scheme}:// cannot be used; give a local path, or one of "
             f"{', '.join(f'{known}://' for known in _SCHEMES)}"
         )
-    if separator and importlib.util.find_spec(_SCHEMES[scheme]) is None:
+    if separator and is_used and importlib.util.find_spec(_SCHEMES[scheme]) is None:
         package = _SCHEMES[scheme]
         raise InputError(f"{option}={text}: buckets need the package {package}: install it")
     try:

@@ -55,6 +55,7 @@ def _run(
 
     The configurations differ only in options that may be lists.
     """
+    from experiments import output_files
     from experiments.harness import (
         figures_of_merit,
         profiling,
@@ -72,6 +73,7 @@ def _run(
         return OK, {}
     for name in config.studies:
         require_known("study", name, STUDIES)
+    output_files.expand(config.results, "--results")
     with distributed.all_or_none("devices"):
         devices = backend.select(config.device, hosts)
     console.quiet |= not distributed.is_main()

@@ -46,7 +46,7 @@ class RunConfig(
                 bounds.require_seconds(name, value)
         for name in _PATHS:
             for value in self._values(name):
-                output_files.expand(value, f"--{name.replace('_', '-')}")
+                output_files.expand(value, f"--{name.replace('_', '-')}", is_used=False)
         for name in ("learning_rate", "stages", "target_loss"):
             self._require(name, lambda value: 0 < value < float("inf"), "must be a positive number")
         finite = "must be 0 or a positive number"

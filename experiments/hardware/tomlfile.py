@@ -113,5 +113,6 @@ def read(path: str, option: str) -> TomlFile:
         raise InputError(f"{path}, line {line}: not TOML: {reason}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{option}={path}: not a text file in UTF-8") from error
-    except OSError as error:
-        raise InputError(f"{option}={path}: cannot be read ({error.strerror or error})") from error
+    except (OSError, ImportError) as error:  # the latter: a bucket without its package
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{option}={path}: cannot be read ({reason})") from error

@@ -1,8 +1,11 @@
 """Checkpoints: the last state, to resume from bit for bit, and the best one, to use afterwards."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Collection
+import logging
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +23,9 @@ _IDENTITY = "identity.json"
 # In the identity of a user's own model: where it was. Not compared, as a run may move to another
 # machine.
 MODEL_SOURCE = "model_source"
+_LATE = (
+    0.5  # seconds in which TensorStore's other writes end; they fail loudly in an exiting Python
+)
 _OLD_NAMES = {"ema_params": "average", "lr_scale": "rate"}  # fields of `TrainState` before 0.2
 
 
@@ -57,11 +63,22 @@ class Checkpoints:
         Args:
           state, best: as `Strategy.to_save` returns them.
           history: saved with ``last``.
+
+        Raises:
+          InputError: they cannot be written, as on a full disk; the save before them is intact.
         """
-        self._write_identity()
-        if best is not None and history.best:
-            self._save("best", int(history.best["step"]), best)
-        self._save("last", int(state.step), state, history)
+        try:
+            with _quiet_orbax():
+                self._write_identity()
+                if best is not None and history.best:
+                    self._save("best", int(history.best["step"]), best)
+                self._save("last", int(state.step), state, history)
+        except Exception as error:  # orbax and tensorstore raise many kinds
+            time.sleep(_LATE)
+            raise InputError(
+                f"the checkpoint in {self.folder} cannot be written ({_reason(error)}); make room "
+                "or choose another folder: the same command goes on from the last save"
+            ) from error
 
     def restore(self, like: TrainState, ignored: Collection[str] = ()) -> Restored | None:
         """Restores the last save, or returns None if there is none.
@@ -175,11 +192,27 @@ class Checkpoints:
             )
 
     def _damaged(self, error: Exception | str) -> InputError:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         return InputError(
-            f"the checkpoint in {self.folder} is damaged ({reason[:200]}); "
+            f"the checkpoint in {self.folder} is damaged ({_reason(error)}); "
             "delete that folder or start anew with --force"
         )
+
+
+@contextlib.contextmanager
+def _quiet_orbax() -> Iterator[None]:
+    """Keeps Orbax from logging the tracebacks of its threads, whose errors are raised as well."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: Exception | str) -> str:
+    """The first line of an error, not too long."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _saved_names(folder: epath.Path) -> dict[str, str]:
