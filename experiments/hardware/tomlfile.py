@@ -114,5 +114,5 @@ def read(path: str, option: str) -> TomlFile:
     except UnicodeDecodeError as error:
         raise InputError(f"{option}={path}: not a text file in UTF-8") from error
     except (OSError, ImportError) as error:  # the latter: a bucket without its package
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{option}={path}: cannot be read ({reason})") from error
+        cause = getattr(error, "strerror", None) or error
+        raise InputError(f"{option}={path}: cannot be read ({cause})") from error
