@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-EXIT_CODE = 130
+EXIT_CODE, BAD_INPUT = 130, 2
 MESSAGE = "interrupted; the same command starts again, from the last checkpoint if there is one"
 PATIENCE = 5.0  # seconds for cleaning up
 _SOON = 0.02  # seconds
@@ -89,8 +89,12 @@ def raising() -> Iterator[None]:
 
 
 def exit_with(code: int) -> NoReturn:
-    """Ends the process; after an interruption without libraries' clean-up, which may crash."""
-    if code != EXIT_CODE:
+    """Ends the process; after an interruption or an error without libraries' clean-up.
+
+    It may crash, or print what threads of TensorStore had left to do.
+    """
+    joined = sys.modules.get("jaxcnn.distributed")  # several processes have to take leave
+    if code not in (EXIT_CODE, BAD_INPUT) or (joined and joined.is_distributed()):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
