@@ -33,16 +33,6 @@ def install() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end_at_once)
-    sys.excepthook = _excepthook
-
-
-def _excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Drops what TensorStore's threads print of reads and writes that end after one has failed.
-
-    The failure is reported; the others find their event loop closed.
-    """
-    if not (kind is RuntimeError and str(error) == "Event loop is closed"):
-        sys.__excepthook__(kind, error, trace)
 
 
 @contextlib.contextmanager

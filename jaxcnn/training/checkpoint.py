@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,6 @@ _IDENTITY = "identity.json"
 # In the identity of a user's own model: where it was. Not compared, as a run may move to another
 # machine.
 MODEL_SOURCE = "model_source"
-_LATE = (
-    0.5  # seconds in which TensorStore's other writes end; they fail loudly in an exiting Python
-)
 _OLD_NAMES = {"ema_params": "average", "lr_scale": "rate"}  # fields of `TrainState` before 0.2
 
 
@@ -74,7 +70,6 @@ class Checkpoints:
                     self._save("best", int(history.best["step"]), best)
                 self._save("last", int(state.step), state, history)
         except Exception as error:  # orbax and tensorstore raise many kinds
-            time.sleep(_LATE)
             raise InputError(
                 f"the checkpoint in {self.folder} cannot be written ({_reason(error)}); make room "
                 "or choose another folder: the same command goes on from the last save"
