@@ -18,7 +18,8 @@ from jaxcnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-OK, FAILED, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, interrupts.EXIT_CODE
+OK, FAILED, WORSE = 0, 1, 3
+BAD_INPUT, INTERRUPTED = interrupts.BAD_INPUT, interrupts.INTERRUPTED
 _TRACEBACK = "JAXCNN_TRACEBACK"  # environment variable
 _HOW_TO_SEE = f"{_TRACEBACK}=1 shows where; please report it"
 WIDTH = 120  # columns where stdout is no terminal

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-EXIT_CODE, BAD_INPUT = 130, 2
+BAD_INPUT, INTERRUPTED = 2, 130  # exit codes
 MESSAGE = "interrupted; the same command starts again, from the last checkpoint if there is one"
 PATIENCE = 5.0  # seconds for cleaning up
 _SOON = 0.02  # seconds
@@ -29,10 +29,23 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 def install() -> None:
-    """Makes the signals end this process at once, with exit code 130 and one line on stderr."""
+    """Makes the signals end this process at once, with exit code 130 and one line on stderr.
+
+    Errors that TensorStore's threads cannot raise are no longer printed.
+    """
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
             signal.signal(number, _end_at_once)
+    sys.unraisablehook = _print_unraisable
+
+
+def _print_unraisable(unraisable: Any) -> None:
+    """Prints what Python cannot raise, except for TensorStore's writes after one has failed.
+
+    That one is reported; threads finish the others and find their event loop closed.
+    """
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 @contextlib.contextmanager
@@ -81,10 +94,10 @@ def raising() -> Iterator[None]:
 def exit_with(code: int) -> NoReturn:
     """Ends the process; after an interruption or an error without libraries' clean-up.
 
-    It may crash, or print what threads of TensorStore had left to do.
+    The clean-up may crash, or print what threads of TensorStore had left to do.
     """
     joined = sys.modules.get("jaxcnn.distributed")  # several processes have to take leave
-    if code not in (EXIT_CODE, BAD_INPUT) or (joined and joined.is_distributed()):
+    if code not in (BAD_INPUT, INTERRUPTED) or (joined and joined.is_distributed()):
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -101,7 +114,7 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
     _kill_children()
     with contextlib.suppress(OSError):
         os.write(2, f"\n{MESSAGE}\n".encode())
-    os._exit(EXIT_CODE)
+    os._exit(INTERRUPTED)
 
 
 def _kill_children() -> None:

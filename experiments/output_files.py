@@ -126,7 +126,7 @@ def is_record(path: epath.Path) -> bool:
     return isinstance(first, dict) and {"study", "case", "schema"} <= first.keys()
 
 
-def is_remote(path: epath.Path) -> bool:
+def is_remote(path: str | os.PathLike[str]) -> bool:
     """Whether a path is in a bucket or of another protocol."""
     return "://" in str(path)
 

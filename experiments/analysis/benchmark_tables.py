@@ -4,7 +4,7 @@ The samples of such a record are seconds by side: ours, and what it is compared 
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from experiments.analysis.markdown import table
 from experiments.records import Record
@@ -15,8 +15,9 @@ _TORCH = "torch, "  # the sides that are PyTorch's, by memory format
 def layers_table(records: Sequence[Record]) -> str:
     """`benchmarks.cpu_layers`: plain Flax before and after `jaxcnn.accelerate`, and PyTorch."""
     columns = ("what", "call", "before, ms", "after, ms", "before ÷ after", "PyTorch, ms")
-    rows = [
-        (
+
+    def cells(record: Record) -> tuple[str, ...]:
+        return (
             record.settings["what"],
             record.settings["call"],
             _milliseconds(before := _median(record, "before")),
@@ -24,48 +25,48 @@ def layers_table(records: Sequence[Record]) -> str:
             f"{before / after:.3g}",
             _milliseconds(_torch(record)),
         )
-        for record in _rows(records)
-    ]
-    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+    return _table(columns, records, cells)
 
 
 def half_precision_table(records: Sequence[Record]) -> str:
     """`benchmarks.cpu_layers`: train steps in ``bfloat16`` beside float32."""
     columns = ("train step of", "batch", "float32, ms", "bfloat16, ms", "ratio")
-    rows = [
-        (
+
+    def cells(record: Record) -> tuple[str, ...]:
+        return (
             f"`{record.settings['model']}`",
             str(record.settings["batch_size"]),
             _milliseconds(single := _median(record, "float32")),
             _milliseconds(half := _median(record, "bfloat16")),
             f"{half / single:.2f}",
         )
-        for record in _rows(records)
-    ]
-    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+    return _table(columns, records, cells)
 
 
 def lowerings_table(records: Sequence[Record]) -> str:
     """`benchmarks.lowerings`: a train step by JAX's own operations, and by ours."""
     columns = ("called", "compiler option", "JAX's own, ms", "ours, ms", "ours ÷ JAX's")
-    rows = [
-        (
+
+    def cells(record: Record) -> tuple[str, ...]:
+        return (
             record.settings["called"],
             record.settings["compiler_option"],
             _milliseconds(own := _median(record, "jax")),
             _milliseconds(ours := _median(record, "jaxcnn")),
             f"{ours / own:.2g}",
         )
-        for record in _rows(records)
-    ]
-    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+    return _table(columns, records, cells)
 
 
 def convolutions_table(records: Sequence[Record]) -> str:
     """`benchmarks.convolutions`: GFLOP/s of single convolutions."""
     columns = ("convolution", "call", "direct", "default", "PyTorch")
-    rows = [
-        (
+
+    def cells(record: Record) -> tuple[str, ...]:
+        return (
             record.settings["convolution"],
             record.settings["call"],
             *(
@@ -77,15 +78,20 @@ def convolutions_table(records: Sequence[Record]) -> str:
                 )
             ),
         )
-        for record in _rows(records)
-    ]
-    return f"{_where(records)}\n\n{table(columns, rows)}"
+
+    return _table(columns, records, cells)
 
 
-def _rows(records: Sequence[Record]) -> list[Record]:
+def _table(
+    columns: tuple[str, ...],
+    records: Sequence[Record],
+    cells: Callable[[Record], tuple[str, ...]],
+) -> str:
+    """A row per record, in the benchmark's order, below the machine that measured them."""
     if not records:
         raise ValueError("no records; run the benchmark")
-    return sorted(records, key=lambda record: record.provenance["row"])
+    rows = [cells(record) for record in sorted(records, key=lambda each: each.provenance["row"])]
+    return f"{_where(records)}\n\n{table(columns, rows)}"
 
 
 def _median(record: Record, side: str) -> float:

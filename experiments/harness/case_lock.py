@@ -48,8 +48,6 @@ def case_lock(scratch: epath.Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(path)  # one who waits notices that its file has no name any more
         lock.release()
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # if nothing was measured
 
 
 def lock_path(scratch: epath.Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 from etils import epath
 from rich.console import Console
 
+from experiments import output_files
 from experiments.config import RunConfig
 from experiments.records import STATUSES, Record
 from experiments.records.metrics import METRICS
@@ -87,7 +88,7 @@ class Case:
     def _add_weights_digest(self) -> None:
         """Puts the digest of the weights of ``--init-from`` beside their path in the settings."""
         path = self.settings.get("init_from")
-        if not path or WEIGHTS_DIGEST in self.settings or "://" in path:
+        if not path or WEIGHTS_DIGEST in self.settings or output_files.is_remote(path):
             return
         place = Path(path).expanduser()
         if not os.path.exists(place):

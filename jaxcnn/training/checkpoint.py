@@ -195,14 +195,15 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _quiet_orbax() -> Iterator[None]:
-    """Keeps Orbax from logging the tracebacks of its threads, whose errors are raised as well."""
+    """Keeps Orbax from logging the tracebacks of its threads, whose errors are raised as well.
+
+    After an error that holds for good: threads of a write that failed log when they end.
+    """
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    yield
+    logger.setLevel(level)
 
 
 def _reason(error: Exception | str) -> str:

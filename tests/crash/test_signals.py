@@ -73,6 +73,10 @@ def test_signals_at_any_time(tmp_path, capsys):
     assert failures == []
 
 
+def run_code(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+
 @pytest.mark.slow
 def test_a_process_that_ignores_hangups_goes_on(tmp_path):
     """As under nohup."""
@@ -81,7 +85,7 @@ def test_a_process_that_ignores_hangups_goes_on(tmp_path):
         "sys.argv[0] = '-m'; import experiments; import os;"
         "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_code(code)
     assert done.stdout == "alive\n", done.stderr
 
 
@@ -91,7 +95,7 @@ def test_as_a_library_the_signals_are_left_alone():
         "print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL,"
         " signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = run_code(code)
     assert done.stdout == "True True\n", done.stderr
 
 
@@ -120,7 +124,5 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_inside_a_callback_is_not_dropped():
     """Python prints and drops an exception there."""
-    done = subprocess.run(
-        [sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60
-    )
+    done = run_code(DROPPED)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")

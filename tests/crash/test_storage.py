@@ -1,9 +1,13 @@
 """Storage that cannot be written: a full disk, another user's folder."""
 
+import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,7 +46,7 @@ def small_disk(tmp_path):
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("may not mount a file system")
+        pytest.skip("needs root, to mount a small file system")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
@@ -53,11 +57,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(small_disk)
     filler.write_bytes(bytes(2**25 - 2**16))
     done = run(small_disk / "results", "--epochs=2")
     assert done.returncode in (1, 2), done.stderr
-    *others, line = done.stderr.splitlines()
-    assert line.startswith("error: ") and attacks.DEFECT not in line, done.stderr
-    # Writes of TensorStore that end after the one that failed say so themselves.
-    kinds = {text for text in others if text and not text[0].isspace() and ": " in text}
-    assert kinds <= {"RuntimeError: Event loop is closed"}, done.stderr
+    assert attacks.one_line_error(done.stderr), done.stderr
     assert not [*small_disk.rglob(".jaxcnn-*.tmp")]
     filler.unlink()
     again = run(small_disk / "results", "--epochs=2", "--force")
@@ -66,7 +66,37 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(small_disk)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becomes another user")
+def test_a_results_folder_deleted_during_a_run(tmp_path, capsys):
+    """The record is written all the same, or one line says what cannot be."""
+    rng, outcomes = random.Random(8), Counter()
+    for number in range(attacks.number(2, 30)):
+        results = tmp_path / f"results{number}"
+        process = subprocess.Popen(
+            [*COMMAND, f"--results={results}", "--epochs=3"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + SECONDS
+        while not results.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 4))
+        shutil.rmtree(results, ignore_errors=True)  # what is written meanwhile stays
+        was_running = process.poll() is None
+        _, error = process.communicate(timeout=SECONDS)
+        outcomes[f"exit code {process.returncode}"] += 1
+        if process.returncode == 0:
+            records = [json.loads(path.read_text()) for path in results.glob("train/*.json")]
+            assert [record["status"] for record in records] == ["ok"] * was_running, error
+        else:
+            assert process.returncode == 2 and attacks.one_line_error(error), error
+    attacks.report(capsys, "results folder deleted", outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root, to become another user"
+)
 def test_a_folder_of_another_user_is_refused_before_anything_is_measured(tmp_path):
     results = tmp_path / "results"
     assert run(results, "--epochs=1").returncode == 0
@@ -77,6 +107,6 @@ def test_a_folder_of_another_user_is_refused_before_anything_is_measured(tmp_pat
     try:
         done = run(results, "--epochs=2", user=NOBODY, env=variables)
     except PermissionError:
-        pytest.skip("the other user cannot start this Python")
+        pytest.skip("needs a Python that other users can start")
     assert done.returncode == 2 and attacks.one_line_error(done.stderr), done.stderr
     assert "cannot write there" in done.stderr

@@ -30,7 +30,7 @@ def node(place, kind):
         try:
             os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         except PermissionError:
-            pytest.skip("only root makes devices")
+            pytest.skip("needs root, to make a device")
     if kind == "link to a device":
         place.symlink_to("/dev/null")
     return place

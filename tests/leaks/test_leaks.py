@@ -29,7 +29,7 @@ def state() -> tuple[int, int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not psutil.LINUX, reason="counts file descriptors")
+@pytest.mark.skipif(not psutil.LINUX, reason="needs Linux, to count file descriptors")
 def test_many_runs_in_one_process(tmp_path, capsys):
     def one(number: int) -> None:
         assert run.main([*ARGUMENTS, "--epochs=2", f"--results={tmp_path}/{number}"]) == 0
