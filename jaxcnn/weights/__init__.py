@@ -1,5 +1,6 @@
 """Weights: read from checkpoints and files, assigned to networks, written as ``.safetensors``."""
 
+import numpy as np
 from etils import epath
 from flax import nnx
 
@@ -44,12 +45,23 @@ def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:
       Arrays by dotted name. Those of the last layer may be missing or of another shape.
 
     Raises:
-      InputError: the path does not exist, the file is of another kind or damaged, or the weights
-        are of another network.
+      InputError: the path does not exist, the file is of another kind or damaged, the weights are
+        of another network, or not finite.
     """
     location = epath.Path(path).expanduser()
     if not location.exists():
         raise InputError(f"there is no file or folder {path}")
+    arrays = _read(location, model_name, model)
+    if bad := [name for name, array in arrays.items() if not np.isfinite(array).all()]:
+        more = f" and {len(bad) - 3} more arrays" if len(bad) > 3 else ""
+        raise InputError(
+            f"weights in {path}: NaN or infinite values in {', '.join(bad[:3])}{more}; take the "
+            "weights of another run or an earlier checkpoint"
+        )
+    return arrays
+
+
+def _read(location: epath.Path, model_name: str, model: nnx.Module) -> Weights:
     if location.is_dir():
         return read_checkpoint(location)
     if location.suffix == ".weights":
@@ -57,6 +69,6 @@ def read(path: epath.PathLike, model_name: str, model: nnx.Module) -> Weights:
     if location.suffix == ".safetensors":
         return read_safetensors(location, model_name, model)
     raise InputError(
-        f"weights in {path}: expected a .weights file (Darknet), a .safetensors file "
+        f"weights in {location}: expected a .weights file (Darknet), a .safetensors file "
         "(PyTorch or jaxcnn) or a checkpoint folder"
     )

@@ -1,11 +1,14 @@
 """`weights.read` chooses the reader by the kind of file."""
 
+import re
+
+import numpy as np
 import pytest
 from flax import nnx
 
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
-from tests.support.small_weights import small_net
+from tests.support.small_weights import random_weights, small_net
 
 
 def test_other_suffixes_and_missing_files_are_refused(tmp_path):
@@ -32,3 +35,14 @@ def test_the_suffix_chooses_the_reader(tmp_path, suffix, model_name, message):
     path.write_bytes(b"")
     with pytest.raises(InputError, match=message):
         weights.read(path, model_name, nnx.eval_shape(lambda: models.build(model_name)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named(tmp_path, value):
+    model = models.build("lenet5")
+    arrays = random_weights(model)
+    name = min(arrays)
+    arrays[name] = np.full_like(arrays[name], value)
+    (tmp_path / "a.safetensors").write_bytes(weights.to_safetensors(arrays, "lenet5"))
+    with pytest.raises(InputError, match=rf"NaN or infinite values in {re.escape(name)};"):
+        weights.read(tmp_path / "a.safetensors", "lenet5", model)
