@@ -10,8 +10,7 @@ import numpy as np
 
 from experiments.analysis.markdown import table
 from experiments.records import Record
-from experiments.records.formatting import readable
-from experiments.records.metrics import METRICS
+from experiments.records.units import readable
 
 STUDIES = ("train", "first_cnn")
 SHOWN = (
@@ -88,10 +87,7 @@ def text(group: Sequence[Record], metric: str) -> str:
     values = spread(group, metric)
     if values is None:
         return ""
-    if METRICS[metric].unit:
-        cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
-    else:
-        cell = f"{values.mean:.4f} ± {values.deviation:.4f}"
+    cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
     return cell if values.count == len(group) else f"{cell} ({values.count} of {len(group)})"
 
 

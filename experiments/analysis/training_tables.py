@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from experiments.analysis.markdown import table
 from experiments.records import Record
-from experiments.records.formatting import readable
-from experiments.records.metrics import METRICS
+from experiments.records.units import readable
 
 _COLUMNS = {
     "accuracy": "test_accuracy",
@@ -48,10 +47,7 @@ def quickstart_table(records: Sequence[Record]) -> str:
 
 
 def _cell(record: Record, name: str) -> str:
-    value = record.metrics.get(name)
-    if value is None:
-        return "–"
-    return readable(name, value) if METRICS[name].unit else f"{100 * value:.2f} %"
+    return readable(name, record.metrics.get(name))
 
 
 def _where(record: Record) -> str:

@@ -10,7 +10,8 @@ from rich.table import Table
 from experiments.preflight import libraries, targets
 from experiments.preflight.result import MEMORY_PARTS, format_bytes
 from experiments.records import Record
-from experiments.records.formatting import number, readable, remarks
+from experiments.records.formatting import remarks
+from experiments.records.units import number, readable
 
 _HEADINGS = (
     "case",

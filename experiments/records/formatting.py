@@ -1,38 +1,15 @@
-"""Formats the numbers of a record, and what was measured on which device, for people to read."""
+"""Formats what a record says, and what was measured on which device, for people to read."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.measure.above_peak import TOLERATED, UNKNOWN
 from experiments.measure.intervals import noise_remark, plus_minus, uncertainty
 from experiments.records import Record
-from experiments.records.metrics import METRICS
+from experiments.records.units import quantity, readable
 
-_PREFIXES = (
-    (1e15, "P"),
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "µ"),
-    (1e-9, "n"),
-)
-_COUNTS = (
-    "parameters",
-    "steps",
-    "epochs",
-    "steps_to_target_loss",
-    "break_even_size",
-    "members",
-    "product_bits",
-    "largest_batch",
-    "smallest_refused_batch",
-)
-_MONEY = ("$", "$/h")
-_UNITS_WITHOUT_PREFIX = ("1/s", "1/J", "FLOP/B")
 PEAK_SHARES = ("mfu_measured_peak", "roofline_share")
 _LABEL_SETTINGS = (
     "target",
@@ -45,33 +22,6 @@ _LABEL_SETTINGS = (
     "strategy",
     "precision",
 )
-
-
-def readable(name: str, value: float | None) -> str:
-    """Formats the value of a metric with its unit and an SI prefix.
-
-    Args:
-      name: of the metric, in `METRICS`.
-      value: in the metric's SI unit; None is formatted as a dash.
-
-    >>> readable("step_time", 0.00123), readable("flops_per_second", 4.5e10)
-    ('1.23 ms', '45 GFLOP/s')
-    >>> readable("test_accuracy", 0.98611)
-    '0.9861'
-    """
-    if value is None:
-        return "–"
-    unit = METRICS[name].unit
-    if name in _COUNTS:
-        return f"{value:,.0f} {unit}".strip()
-    if unit in ("", "nat"):
-        return f"{value:.4f}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
-    if unit in _MONEY:
-        return f"{value:,.3g} {unit}"
-    if unit in _UNITS_WITHOUT_PREFIX or (unit == "s" and value >= 1):
-        return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
-    factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
-    return f"{value / factor:.3g} {prefix}{unit}"
 
 
 def readable_cell(record: Record, name: str) -> str:
@@ -107,17 +57,6 @@ def uncertainty_remark(record: Record) -> str:
     shares = [share for name in names if (share := _uncertainty(record, name)) is not None]
     verdict = str(record.provenance.get("noise", "steady"))
     return noise_remark(max(shares), verdict) if shares else ""
-
-
-def number(value: object) -> str:
-    """Formats a value that should be a number, to four digits; None is formatted as a dash.
-
-    >>> number(12345678.9), number(0.5), number(None)
-    ('12,350,000', '0.5', '–')
-    """
-    if not isinstance(value, int | float):
-        return "–" if value is None else str(value)
-    return f"{float(f'{value:.4g}'):,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def case_label(record: Record) -> str:
@@ -178,8 +117,24 @@ def accelerator_label(record: Record) -> str:
     devices = provenance.get("strategy_devices", 1)
     count = f" × {devices}" if devices != 1 else ""
     simulated = " (simulated devices: speeds not meaningful)" if provenance.get("simulated") else ""
-    published = " (published)" if provenance.get("elsewhere") else ""
-    return f"{provenance.get('accelerator', 'unknown')}{count}{simulated}{published}"
+    published = " (published)" if is_published(record) else ""
+    return f"{_short(str(provenance.get('accelerator', 'unknown')))}{count}{simulated}{published}"
+
+
+def _short(accelerator: str) -> str:
+    """The name of an accelerator without what tells no two apart.
+
+    >>> _short("Intel(R) Xeon(R) CPU @ 2.20GHz"), _short("AMD EPYC 7B13 64-Core Processor")
+    ('Intel Xeon 2.20GHz', 'AMD EPYC 7B13')
+    """
+    return re.sub(
+        r"\((?:R|TM)\)| (?:\d+-Core )?Processor\b| CPU(?= |$)| @", "", accelerator
+    ).strip()
+
+
+def is_published(record: Record) -> bool:
+    """Whether a record was published with the project and not measured by the user."""
+    return bool(record.provenance.get("elsewhere"))
 
 
 def remarks(record: Record) -> list[str]:
@@ -202,8 +157,8 @@ def utilisation_table(record: Record) -> tuple[list[str], list[list[str]]]:
     """The mean of each utilisation series in each phase of a run, as text.
 
     Returns:
-      The names of the phases; and a row per series: its name, its mean in each phase, its unit and
-      its source. Both are empty if the record has no utilisation.
+      The names of the phases; and a row per series: its name, its mean in each phase, and its
+      source. Both are empty if the record has no utilisation.
     """
     means, series = record.utilisation.get("means"), record.utilisation.get("series")
     if not isinstance(means, dict) or not isinstance(series, list):
@@ -213,6 +168,11 @@ def utilisation_table(record: Record) -> tuple[list[str], list[list[str]]]:
     for entry in series:
         name = entry.get("name") if isinstance(entry, dict) else None
         if isinstance(entry, dict) and any(name in values for values in phases.values()):
-            cells = [number(values.get(name)) for values in phases.values()]
-            rows.append([str(name), *cells, str(entry.get("unit")), str(entry.get("source"))])
+            unit = str(entry.get("unit"))
+            cells = [_quantity(values.get(name), unit) for values in phases.values()]
+            rows.append([str(name), *cells, str(entry.get("source"))])
     return list(phases), rows
+
+
+def _quantity(value: object, unit: str) -> str:
+    return quantity(value, unit) if isinstance(value, int | float) else "–"

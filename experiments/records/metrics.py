@@ -1,4 +1,4 @@
-"""Every metric by name, with its SI unit and its meaning."""
+"""Every metric by name, with its unit and its meaning."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,8 @@ class Metric:
     """What a metric says.
 
     Attributes:
-      unit: SI unit; empty for a pure number.
+      unit: SI unit, without a prefix; ``share`` for a part of a whole, 1 being all of it; empty for
+        another pure number.
       about: the meaning, shown to users beside the value.
     """
 
@@ -18,25 +19,28 @@ class Metric:
 
 METRICS: dict[str, Metric] = {
     "test_accuracy": Metric(
-        "", "accuracy on unseen test images, with the weights of the best epoch, or the last ones"
+        "share",
+        "accuracy on unseen test images, with the weights of the best epoch, or the last ones",
     ),
     "test_accuracy_multicrop": Metric(
-        "", "accuracy on unseen test images, by the mean logits of six views of each"
+        "share", "accuracy on unseen test images, by the mean logits of six views of each"
     ),
     "test_loss": Metric("nat", "mean cross-entropy on the test images, with the same weights"),
-    "validation_accuracy": Metric("", "accuracy on the validation images in the best epoch"),
+    "validation_accuracy": Metric("share", "accuracy on the validation images in the best epoch"),
     "boxes_found": Metric(
-        "", "share of true boxes detected, with the right class and IoU above 0.5"
+        "share", "share of true boxes detected, with the right class and IoU above 0.5"
     ),
-    "boxes_right": Metric("", "share of detected boxes that match a true box"),
-    "mean_overlap": Metric("", "mean IoU of each true box with the best detection of its class"),
+    "boxes_right": Metric("share", "share of detected boxes that match a true box"),
+    "mean_overlap": Metric(
+        "share", "mean IoU of each true box with the best detection of its class"
+    ),
     "training_loss": Metric(
         "nat", "mean cross-entropy of the last training epoch, without the penalty on weights"
     ),
     "total_loss": Metric(
         "nat", "mean of what the last training epoch minimized: training_loss and the penalty"
     ),
-    "images_per_second": Metric("1/s", "batch size divided by step time"),
+    "images_per_second": Metric("images/s", "batch size divided by step time"),
     "step_time": Metric("s", "median steady-state train step, end to end"),
     "step_time_low": Metric("s", "lower end of the 95 % confidence interval of step_time"),
     "step_time_high": Metric("s", "upper end of the 95 % confidence interval of step_time"),
@@ -50,9 +54,13 @@ METRICS: dict[str, Metric] = {
     "bytes_per_second": Metric(
         "B/s", "bytes that a call must move at least once, divided by its time"
     ),
-    "mfu": Metric("", "model FLOP/s divided by the published dense peak for this precision"),
-    "mfu_measured_peak": Metric("", "model FLOP/s divided by the peak measured in this session"),
-    "roofline_share": Metric("", "roofline_time divided by time; above 1 if data stay in a cache"),
+    "mfu": Metric("share", "model FLOP/s divided by the published dense peak for this precision"),
+    "mfu_measured_peak": Metric(
+        "share", "model FLOP/s divided by the peak measured in this session"
+    ),
+    "roofline_share": Metric(
+        "share", "roofline_time divided by time; above 1 if data stay in a cache"
+    ),
     "roofline_time": Metric("s", "lower bound on time, from measured peak and measured bandwidth"),
     "arithmetic_intensity": Metric("FLOP/B", "model FLOPs per byte that must move at least once"),
     "flops_per_dollar": Metric(
@@ -60,8 +68,10 @@ METRICS: dict[str, Metric] = {
     ),
     "flops_per_joule": Metric("FLOP/J", "η: model FLOP/s per watt of measured power"),
     "flops_per_joule_data_sheet": Metric("FLOP/J", "η: model FLOP/s per watt of data-sheet power"),
-    "images_per_joule": Metric("1/J", "images per second per watt of measured power"),
-    "images_per_joule_data_sheet": Metric("1/J", "images per second per watt of data-sheet power"),
+    "images_per_joule": Metric("images/J", "images per second per watt of measured power"),
+    "images_per_joule_data_sheet": Metric(
+        "images/J", "images per second per watt of data-sheet power"
+    ),
     "cost_to_target": Metric("$", "cost of the training time to the target accuracy"),
     "cost_per_million_images": Metric("$", "cost of training on a million images at this rate"),
     "price_per_hour": Metric("$/h", "price of the devices used, from the device table or --price"),
@@ -111,7 +121,7 @@ METRICS: dict[str, Metric] = {
     ),
     "first_step_time": Metric("s", "the first step after compiling"),
     "input_wait_share": Metric(
-        "", "share of the training in which the device waited for its next batch"
+        "share", "share of the training in which the device waited for its next batch"
     ),
     "training_time": Metric("s", "all steps and evaluations, without compiling"),
     "time_to_target": Metric(
@@ -140,7 +150,7 @@ METRICS: dict[str, Metric] = {
         "B/s", "bytes_per_second times what a ring of the devices sends over each link"
     ),
     "communication_share": Metric(
-        "", "share of a step beyond the local work: collectives, waiting, dispatch"
+        "share", "share of a step beyond the local work: collectives, waiting, dispatch"
     ),
     "largest_loss_difference": Metric("", "from the reference run, divided by the largest loss"),
     "largest_parameter_difference": Metric(
@@ -152,11 +162,11 @@ METRICS: dict[str, Metric] = {
     "speed_up_low": Metric("", "lower end of the 98 % confidence interval of speed_up"),
     "speed_up_high": Metric("", "upper end of the 98 % confidence interval of speed_up"),
     "mean_accuracy": Metric(
-        "", "mean accuracy of the members, each on images it was not trained on"
+        "share", "mean accuracy of the members, each on images it was not trained on"
     ),
-    "accuracy_spread": Metric("", "standard deviation of the members' accuracies"),
+    "accuracy_spread": Metric("share", "standard deviation of the members' accuracies"),
     "ensemble_accuracy": Metric(
-        "", "accuracy of the members' averaged probabilities, on the same images"
+        "share", "accuracy of the members' averaged probabilities, on the same images"
     ),
     "best_learning_rate": Metric("", "learning rate of the member with the best accuracy"),
     "product_bits": Metric(
@@ -168,9 +178,11 @@ METRICS: dict[str, Metric] = {
     "latency_p90": Metric("s", "90th percentile of that time"),
     "latency_p99": Metric("s", "99th percentile of that time"),
     "served_rate": Metric(
-        "1/s", "highest tried rate of random requests whose 99th percentile is within 10 ms"
+        "requests/s", "highest tried rate of random requests whose 99th percentile is within 10 ms"
     ),
-    "accuracy_loss": Metric("", "test accuracy of the network in float32 minus that of this one"),
+    "accuracy_loss": Metric(
+        "share", "test accuracy of the network in float32 minus that of this one"
+    ),
     "model_bytes": Metric("B", "parameters, running statistics, integers and their scales"),
     "rounding_drift": Metric(
         "", "largest relative loss difference from a run with weights rounded once more"
@@ -194,8 +206,10 @@ METRICS: dict[str, Metric] = {
     "step_time_bound": Metric(
         "s", "predicted: lower bound on step time, from published peak and bandwidth"
     ),
-    "images_per_second_bound": Metric("1/s", "predicted: batch size divided by step_time_bound"),
-    "mfu_ceiling": Metric("", "predicted: MFU at step_time_bound"),
+    "images_per_second_bound": Metric(
+        "images/s", "predicted: batch size divided by step_time_bound"
+    ),
+    "mfu_ceiling": Metric("share", "predicted: MFU at step_time_bound"),
     "cost_per_thousand_images_bound": Metric(
         "$", "predicted: lowest cost of training on a thousand images"
     ),
@@ -223,10 +237,10 @@ METRICS: dict[str, Metric] = {
         "s", "predicted: lower bound on a step's collectives, from the published interconnect"
     ),
     "scaling_efficiency_bound": Metric(
-        "", "predicted: upper bound, with communication fully overlapped"
+        "share", "predicted: upper bound, with communication fully overlapped"
     ),
     "scaling_efficiency_unhidden": Metric(
-        "", "predicted: upper bound, with no communication overlapped"
+        "share", "predicted: upper bound, with no communication overlapped"
     ),
     "many_steps_time": Metric("s", "median train step of ours, with many steps in one call"),
     "best_peer_step_time": Metric("s", "median train step of the fastest PyTorch or Keras variant"),

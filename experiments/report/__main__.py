@@ -22,7 +22,13 @@ class ReportConfig:
     results: tuple[str, ...] = ("results",)
     """Results folders, of any number of machines."""
     out: str = "report.html"
-    """The file to write; an existing file is replaced."""
+    """The file to write; an existing file is replaced. With .pdf (all sections) or .png (the top)
+    as its suffix it needs Chromium or Chrome."""
+    serve: bool = False
+    """Serve the page to browsers on this machine, rebuilt as runs go on, until Ctrl-C; writes no
+    file."""
+    port: int = 8000
+    """For --serve; 0 is any free port."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,9 +48,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(config: ReportConfig, console: "Console") -> int:
-    from experiments import records, report
+    from experiments import output_files, records, report
+    from experiments.report import rendering
+    from experiments.report.server import Server
 
-    folders, out = _check_paths(config)
+    folders = _check_folders(config)
+    if config.serve:
+        server = Server(folders, config.port)
+        console.print(f"report: {server.url} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+        server.serve_forever()
+    out = output_files.check(config.out)
+    if out.suffix.lower() in rendering.SUFFIXES:
+        rendering.browser(f"--out={config.out}")
     loaded, _ = records.load(folders)
     page = report.write_page(folders, out)
     for sentence in report.sentences(records.latest(loaded)):
@@ -55,11 +70,11 @@ def _build(config: ReportConfig, console: "Console") -> int:
     return OK
 
 
-def _check_paths(config: ReportConfig) -> tuple[list["epath.Path"], "epath.Path"]:
-    """The results folders and the output file.
+def _check_folders(config: ReportConfig) -> list["epath.Path"]:
+    """The results folders.
 
     Raises:
-      InputError: a results folder or the folder of the output file does not exist.
+      InputError: one does not exist.
     """
     from experiments import output_files
 
@@ -72,7 +87,7 @@ def _check_paths(config: ReportConfig) -> tuple[list["epath.Path"], "epath.Path"
                 f"--results={folder}: no such folder; "
                 f"`python -m experiments.run --results={folder}` creates it"
             )
-    return folders, output_files.check(config.out)
+    return folders
 
 
 if __name__ == "__main__":

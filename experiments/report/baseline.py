@@ -12,7 +12,8 @@ from experiments.analysis.comparison import differences
 from experiments.analysis.judged_times import MIN_RUNS
 from experiments.analysis.regressions import status_outcome
 from experiments.records import Record
-from experiments.records.formatting import case_label, readable
+from experiments.records.formatting import case_label
+from experiments.records.units import readable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,6 +21,7 @@ from experiments.report.section import Axis, Figure
 
 MAX_MATRIX_CLASSES = 40
 HEIGHT = 560  # pixels
+LIGHT_TO_DARK = ((0, "#f7fbff"), (1, "#08519c"))
 
 
 def confusion_figure(record: Record) -> Figure | None:
@@ -54,21 +55,24 @@ def _matrix(value: Any, size: int) -> list[list[int]]:
 
 
 def _heatmap(classes: list[str], matrix: list[list[int]]) -> Figure:
+    """Shares of each true class; the darkest color is that of the most frequent mistake."""
     indices = list(range(len(classes)))
+    shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
+    largest = max(share for i, row in enumerate(shares) for j, share in enumerate(row) if i != j)
     cells = {
         "type": "heatmap",
         "name": "share of the class",
         "x": indices,
         "y": indices,
-        "z": [[count / max(1, sum(row)) for count in row] for row in matrix],
+        "z": shares,
         "text": [[str(count) if count else "" for count in row] for row in matrix],
         "texttemplate": "%{text}",
         "hovertext": [_row_hovers(classes, true, row) for true, row in enumerate(matrix)],
         "hoverinfo": "text",
-        "colorscale": "Blues",
+        "colorscale": LIGHT_TO_DARK,
         "zmin": 0,
-        "zmax": 1,
-        "colorbar": {"title": {"text": "share of the class"}, "tickformat": ".0%"},
+        "zmax": largest or 1.0,
+        "colorbar": {"title": {"text": "share of the class"}, "tickformat": ".1%"},
     }
     return Figure(
         "Confusion matrix of the test images: true classes in rows, predicted in columns",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,39 +13,65 @@ from experiments import output_files, records
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label
 from experiments.records.published import PUBLISHED
+from experiments.report import headline, rendering
 from experiments.report.section import PageRecords, Section
 from experiments.report.sections import SECTIONS
 from experiments.report.summary import sentences
-from experiments.report.traces import nth_color
 
-# Distinguishable with color blindness: Okabe and Ito 2008, Color Universal Design.
+# Distinguishable with color blindness: Okabe and Ito 2008, Color Universal Design. The user's own
+# accelerators get the first ones; more than eight share them.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#a0522d", "#7f7f7f")
 
 
 def write_page(folders: Sequence[str | epath.Path], out: epath.Path) -> epath.Path:
-    """Builds the page from the records in `folders` and those published with the project.
+    """Writes the page.
 
     Args:
       folders: results folders.
-      out: the file to write, completely or not at all.
+      out: the file to write, completely or not at all; with the suffix .pdf or .png, what a browser
+        prints or shows.
 
     Returns:
       `out`.
+
+    Raises:
+      InputError: the file cannot be written, or there is no browser.
+    """
+    suffix = Path(out).suffix.lower()
+    if suffix not in rendering.SUFFIXES:
+        return output_files.write(out, build_page(folders).encode())
+    html = build_page(folders, unfolded=suffix == ".pdf")
+    return output_files.write(out, rendering.render(html, suffix, f"--out={out}"))
+
+
+def build_page(
+    folders: Sequence[str | os.PathLike[str]], *, unfolded: bool = False, served: str = ""
+) -> str:
+    """The page of the records in `folders` and those published with the project, as HTML.
+
+    Args:
+      folders: results folders.
+      unfolded: whether all sections are open.
+      served: if a server sends the page, the version of the records: the page loads itself again
+        when the server has another.
     """
     own, problems = records.load(folders)
     published, more_problems = records.load([PUBLISHED])
     page = _page_records(records.latest(own), records.latest(published))
     sections, failures = _build_sections(page)
     figures = [figure for _, section in sections for figure in section.figures]
-    html = _template().render(
+    return _template().render(
         own=len(own),
+        tiles=headline.tiles(page.records),
+        standings=headline.table(page.records),
+        unfolded=unfolded,
+        served=served,
         summary=sentences(page.records),
         sections=sections,
         problems=[*problems, *more_problems, *failures],
         figures=_script_safe([figure.to_json() for figure in figures]),
         plotly=_plotly() if figures else "",
     )
-    return output_files.write(out, html.encode())
 
 
 def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRecords:
@@ -58,7 +85,7 @@ def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRec
 
 
 def _color(index: int) -> str:
-    return COLORS[index] if index < len(COLORS) else nth_color(index)
+    return COLORS[index % len(COLORS)]
 
 
 def _build_sections(page: PageRecords) -> tuple[list[tuple[str, Section]], list[str]]:
@@ -97,6 +124,4 @@ def _template() -> jinja2.Template:
 
 
 def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return get_plotlyjs()
+    return (Path(__file__).parent / "vendor" / "plotly-cartesian.min.js").read_text("utf-8")

@@ -13,6 +13,8 @@ from experiments.records.formatting import accelerator_label
 from experiments.records.metrics import METRICS
 from experiments.report.sanitize import CaptionedImage
 
+PUBLISHED = "published"  # the kind of a row
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -73,15 +75,19 @@ class Row:
     Attributes:
       cells: text.
       kind: a record's status, or ``published``; the style of the row.
+      detail: a small line below the first cell.
     """
 
     cells: Sequence[str]
     kind: str = "ok"
+    detail: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
     """A table.
+
+    If it has other rows too, the published ones are folded away.
 
     Attributes:
       title: above the table; may be empty.
@@ -90,6 +96,7 @@ class Table:
       tooltips: explanations by heading.
       notes: below the table.
       text_columns: number of columns, from the left, that hold words instead of numbers.
+      last_is_text: whether the last column holds words too.
     """
 
     title: str
@@ -98,6 +105,16 @@ class Table:
     tooltips: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     text_columns: int = 2
+    last_is_text: bool = False
+
+    @property
+    def parts(self) -> list[tuple[str, Sequence[Row]]]:
+        """The rows shown, below an empty title, and those folded away, below theirs."""
+        published = [row for row in self.rows if row.kind == PUBLISHED]
+        if not published or len(published) == len(self.rows):
+            return [("", self.rows)]
+        own = [row for row in self.rows if row.kind != PUBLISHED]
+        return [("", own), (f"{len(published):,} published with jaxcnn", published)]
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ def newest(items: Sequence[Item], limit: int = MAX_TRACES) -> tuple[list[Item], 
     """The last `limit` items, and a note for the figure if there are more.
 
     >>> newest(["a", "b", "c"], 2)
-    (['b', 'c'], 'the newest 2 of 3 are drawn')
+    (['b', 'c'], 'the newest 2 of 3 are shown')
     """
-    note = f"the newest {limit} of {len(items):,} are drawn" if len(items) > limit else ""
+    note = f"the newest {limit} of {len(items):,} are shown" if len(items) > limit else ""
     return list(items[-limit:]), note
 
 
@@ -53,8 +53,3 @@ def complete_rows(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
     [(1, 'a')]
     """
     return [row for row in itertools.zip_longest(*columns) if None not in row]
-
-
-def is_published(record: Record) -> bool:
-    """Whether a record was published with the project and not measured by the user."""
-    return bool(record.provenance.get("elsewhere"))

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 
 from experiments import analysis
 from experiments.analysis.comparison import RankedRecord, side_by_side
+from experiments.analysis.standings import standings
 from experiments.records import Record
 from experiments.records.formatting import (
     above_peak_remark,
     accelerator_label,
     case_label,
     case_labels,
-    readable,
+    is_published,
 )
-from experiments.report.selection import is_published
+from experiments.records.units import percent, readable
+from experiments.report import headline
 
 MAX_SENTENCES = 4  # on training runs, and on comparisons
 MAX_ACCELERATORS = 6
@@ -27,7 +29,7 @@ STATUS_WORDS = {
 
 
 def sentences(records: Sequence[Record]) -> list[str]:
-    """Summarizes the user's records: training runs, comparisons of accelerators, failures.
+    """Summarizes the user's records: the accelerators, training runs, comparisons, failures.
 
     Args:
       records: the newest of each case; published figures are ignored.
@@ -37,11 +39,14 @@ def sentences(records: Sequence[Record]) -> list[str]:
     ranked = side_by_side([r for r in own if r.study in TRAINING_STUDIES])
     conclusions = [
         _as_sentence(line)
-        for study in ("train", "width_sweep", "parity")
+        for study in ("train", "parity")
         for line in analysis.conclusion(study, own)
     ]
     last = trained[-MAX_SENTENCES:]
+    compared = standings(own)
+    is_comparison = compared is not None and len(compared.records) > 1
     return [
+        *(tile.sentence for tile in headline.tiles(own) if is_comparison),
         *map(_training_sentence, last, case_labels(last)),
         *(_ranking_sentence(group) for group in ranked[-MAX_SENTENCES:]),
         *conclusions,
@@ -52,7 +57,7 @@ def sentences(records: Sequence[Record]) -> list[str]:
 def _training_sentence(record: Record, label: str) -> str:
     accuracy = record.metrics.get("test_accuracy")
     seconds = record.metrics.get("training_time")
-    quality = f" to {100 * accuracy:.2f} % test accuracy" if accuracy is not None else ""
+    quality = f" to {percent(accuracy)} test accuracy" if accuracy is not None else ""
     duration = f" in {readable('training_time', seconds)}" if seconds else ""
     start = f"{accelerator_label(record)} trained {label}{quality}{duration}"
     return "; ".join([start, *_speed(record), *_efficiency(record)]) + "."
@@ -64,8 +69,7 @@ def _speed(record: Record) -> list[str]:
         return []
     rate = ""
     if metrics.get("images_per_second"):
-        count = readable("images_per_second", metrics["images_per_second"]).removesuffix(" 1/s")
-        rate = f", {count} images per second"
+        rate = f", {readable('images_per_second', metrics['images_per_second'])}"
     return [f"a step took {readable('step_time', metrics['step_time'])}{rate}"]
 
 
@@ -78,7 +82,7 @@ def _efficiency(record: Record) -> list[str]:
         rate = readable("flops_per_second", metrics["flops_per_second"])
         above = above_peak_remark(record) if share == "mfu_measured_peak" else ""
         reason = f" ({above})" if above else ""
-        parts.append(f"{rate}, {100 * metrics[share]:.1f} % of the {peak}{reason}")
+        parts.append(f"{rate}, {percent(metrics[share])} of the {peak}{reason}")
     if metrics.get("cost_to_target"):
         cost = readable("cost_to_target", metrics["cost_to_target"])
         parts.append(f"{cost} to the target accuracy")

@@ -17,7 +17,7 @@ from experiments.measure.compiler import uses_winograd
 from experiments.measure.limits import memory_limit_and_use, peak_data_segment
 from experiments.measure.memory import MemoryPlan, is_out_of_memory, memory_plan, observed_peak
 from experiments.records import Record
-from experiments.records.formatting import readable
+from experiments.records.units import readable
 from experiments.workloads import network, synthetic_step
 from jaxcnn import models, parallel
 from jaxcnn.backend import Backend

@@ -12,6 +12,7 @@ from experiments.report.sections import (
     evidence,
     learners,
     portability,
+    prices,
     record_tables,
     roofline,
     scaling,
@@ -22,6 +23,7 @@ from experiments.report.sections import (
 )
 
 SECTIONS: dict[str, Callable[[PageRecords], Section | None]] = {
+    "prices": prices.speed_and_price,
     "glance": training.overview,
     "standings": training.rankings,
     "documents": documents.documents,

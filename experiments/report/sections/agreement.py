@@ -6,7 +6,7 @@ from experiments.analysis.precisions import compare_precisions
 from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, PageRecords, Section
 from experiments.report.selection import newest
-from experiments.report.traces import hover_text, nth_color, scatter
+from experiments.report.traces import dashes, hover_text, scatter
 
 MAX_PAIRS = 8
 MAX_PRECISIONS = 12
@@ -19,11 +19,11 @@ def parity(page: PageRecords) -> Section | None:
     if not records:
         return None
     traces = []
-    comparable = [pair for pair in parities(records) if pair.drift][:MAX_PAIRS]
-    for index, pair in enumerate(comparable):
+    comparable, note = newest([pair for pair in parities(records) if pair.drift], MAX_PAIRS)
+    for pair in comparable:
         labels = f"{accelerator_label(pair.theirs)} against {accelerator_label(pair.ours)}"
         name = f"{labels}, {pair.theirs.settings.get('point')}"
-        color, steps = nth_color(index), list(range(1, len(pair.drift) + 1))
+        color, steps = page.color(pair.theirs), list(range(1, len(pair.drift) + 1))
         drift = scatter(name, steps, pair.drift, color, hover=pair.verdict, mode="lines")
         rounding = scatter(
             f"{name}: rounding",
@@ -40,6 +40,7 @@ def parity(page: PageRecords) -> Section | None:
         traces,
         Axis("step"),
         Axis("relative difference", log=True),
+        note,
     )
     return Section(
         "Does every platform train the same network?",
@@ -54,17 +55,19 @@ def precision(page: PageRecords) -> Section | None:
     if not records:
         return None
     traces = []
-    for index, record in enumerate(newest(records, MAX_PRECISIONS)[0]):
+    shown, note = newest(records, MAX_PRECISIONS)
+    for record, dash in zip(shown, dashes(shown, page.color), strict=True):
         loss = record.samples["loss"]
         trace = scatter(
             f"{accelerator_label(record)}, {record.settings.get('point')}",
             list(range(1, len(loss) + 1)),
             loss,
-            nth_color(index),
+            page.color(record),
             hover=hover_text(record),
             mode="lines",
+            dash=dash,
         )
         traces.append(trace)
-    figure = Figure("Loss of every step", traces, Axis("step"), Axis("cross-entropy in nat"))
+    figure = Figure("Loss of every step", traces, Axis("step"), Axis("cross-entropy in nat"), note)
     sentences = conclusion("precision", records) if compare_precisions(records) else []
     return Section("What lower precision costs", sentences, figures=[figure])

@@ -4,9 +4,10 @@ from typing import Any
 
 from experiments.analysis.published_figures import Figure as PublishedFigure
 from experiments.analysis.published_figures import library_over_naive, published_figures
-from experiments.records.formatting import accelerator_label, readable
-from experiments.report.section import Axis, Figure, PageRecords, Row, Section, Table
-from experiments.report.selection import group_by, is_published
+from experiments.records.formatting import accelerator_label, is_published
+from experiments.records.units import readable
+from experiments.report.section import PUBLISHED, Axis, Figure, PageRecords, Row, Section, Table
+from experiments.report.selection import group_by
 from experiments.report.traces import hover_text, marker_symbol, scatter
 
 ABOUT = (
@@ -27,7 +28,7 @@ def documents(page: PageRecords) -> Section | None:
                 accelerator_label(figure.record),
                 readable(figure.metric, figure.value),
             ),
-            "published" if is_published(figure.record) else "ok",
+            PUBLISHED if is_published(figure.record) else "ok",
         )
         for figure in figures
     ]

@@ -1,13 +1,11 @@
 """The data sets, and the mistakes of the networks trained on them."""
 
 import dataclasses
-from collections.abc import Sequence
 
-from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label
 from experiments.report import dataset_summary, mistakes
 from experiments.report.section import Figure, Gallery, PageRecords, Section
-from experiments.report.selection import group_by
+from experiments.report.selection import group_by, newest
 
 LIMIT = 3  # data sets, and networks
 
@@ -15,9 +13,10 @@ LIMIT = 3  # data sets, and networks
 def datasets(page: PageRecords) -> Section | None:
     """Images per class, pixels and samples of each data set, from its newest record."""
     with_summary = [record for record in page.records if record.dataset_summary]
-    newest = _newest_of_each(group_by(with_summary, lambda r: r.settings.get("dataset")))
+    groups = group_by(with_summary, lambda r: r.settings.get("dataset"))
+    shown, note = newest([group[-1] for group in groups], LIMIT)
     figures, galleries = [], []
-    for record in newest:
+    for record in shown:
         dataset = record.settings.get("dataset")
         figures += _titled(dataset, dataset_summary.counts_figure(record))
         figures += _titled(dataset, dataset_summary.histogram_figure(record))
@@ -25,26 +24,25 @@ def datasets(page: PageRecords) -> Section | None:
         galleries += [Gallery(f"Samples of {dataset}", images)] if images else []
     if not figures and not galleries:
         return None
-    return Section("The data sets", figures=figures, galleries=galleries)
+    return Section("The data sets", [note] if note else [], figures=figures, galleries=galleries)
 
 
 def mistakes_of_networks(page: PageRecords) -> Section | None:
     """Confusion matrix and most confident mistakes of each network, from its newest record."""
     with_mistakes = [record for record in page.records if record.mistakes]
     groups = group_by(with_mistakes, lambda r: (r.settings.get("model"), r.settings.get("dataset")))
+    shown, note = newest([group[-1] for group in groups], LIMIT)
     figures, galleries = [], []
-    for record in _newest_of_each(groups):
+    for record in shown:
         name = f"{case_label(record)} · {accelerator_label(record)}"
         figures += _titled(name, mistakes.confusion_figure(record))
         images = mistakes.mistake_images(record)
         galleries += [Gallery(f"Most confident mistakes: {name}", images)] if images else []
     if not figures and not galleries:
         return None
-    return Section("Mistakes of the networks", figures=figures, galleries=galleries)
-
-
-def _newest_of_each(groups: Sequence[Sequence[Record]]) -> list[Record]:
-    return [group[-1] for group in groups][-LIMIT:]
+    return Section(
+        "Mistakes of the networks", [note] if note else [], figures=figures, galleries=galleries
+    )
 
 
 def _titled(subject: object, figure: Figure | None) -> list[Figure]:

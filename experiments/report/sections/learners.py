@@ -11,7 +11,7 @@ from experiments.records import Record
 from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, PageRecords, Section
 from experiments.report.selection import group_by, newest
-from experiments.report.traces import hover_text, marker_symbol, nth_color, scatter
+from experiments.report.traces import hover_text, marker_symbol, scatter
 
 MIN_TIME = 1e-4  # seconds; shorter times are drawn here, as the axis is logarithmic
 MAX_DESCENTS = 2
@@ -37,12 +37,14 @@ def search(page: PageRecords) -> Section | None:
             _learner_name(record),
             [max(record.metrics["training_time"], MIN_TIME)],
             [record.metrics["test_accuracy"]],
-            nth_color(index),
+            page.color(record),
             hover=hover_text(record),
-            mode="markers",
+            mode="markers+text",
             symbol=marker_symbol(record),
+            labels=[str(record.settings.get("model"))],
+            options={"textposition": "top center"},
         )
-        for index, record in enumerate(records)
+        for record in records
     ]
     figure = Figure(
         "Accuracy against training time",

@@ -16,7 +16,7 @@ from experiments.report.section import (
     heading,
     metric_tooltips,
 )
-from experiments.report.selection import metrics_with_values
+from experiments.report.selection import metrics_with_values, newest
 from experiments.report.traces import hover_text
 
 MAX_ROWS = 200  # of the table of bounds
@@ -58,24 +58,28 @@ def _cell_text(cell: Cell | None) -> str:
 
 
 def _bounds_table(records: Sequence[Record]) -> Table:
-    names = metrics_with_values(BOUNDS, records)
+    shown, note = newest(records, MAX_ROWS)
+    names = metrics_with_values(BOUNDS, shown)
     rows = [
         Row(
             (
                 str(record.settings.get("target")),
-                _case(record),
                 *(readable_cell(record, name) for name in names),
                 record.message,
             ),
             record.status,
+            _case(record),
         )
-        for record in records[-MAX_ROWS:]
+        for record in shown
     ]
     return Table(
         "Estimates: the compiler's memory plan, and bounds from published figures",
-        ("target", "case", *map(heading, names), "why not"),
+        ("target", *map(heading, names), "why not"),
         rows,
         metric_tooltips(names),
+        [note] if note else [],
+        text_columns=1,
+        last_is_text=True,
     )
 
 
@@ -87,8 +91,8 @@ def _case(record: Record) -> str:
 
 def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figure]:
     """The largest batch that fits, one bar per case; of one case the newest record."""
-    newest = {_bar_label(r): r for r in records if r.metrics.get("largest_batch")}
-    fitting = [*newest.values()][-MAX_BARS:]
+    by_label = {_bar_label(r): r for r in records if r.metrics.get("largest_batch")}
+    fitting, note = newest([*by_label.values()], MAX_BARS)
     if not fitting:
         return []
     bars = {
@@ -97,10 +101,9 @@ def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figur
         "name": "largest batch",
         "y": [_bar_label(record) for record in fitting],
         "x": [record.metrics["largest_batch"] for record in fitting],
-        "text": [escape_tags(hover_text(record)) for record in fitting],
-        "textposition": "none",
+        "hovertext": [escape_tags(hover_text(record)) for record in fitting],
         "marker": {"color": [page.color(record) for record in fitting]},
-        "hovertemplate": "%{text}<br>%{x:,} images<extra></extra>",
+        "hovertemplate": "%{hovertext}<br>%{x:,} images<extra></extra>",
         "showlegend": False,
     }
     figure = Figure(
@@ -108,6 +111,7 @@ def _largest_batches(records: Sequence[Record], page: PageRecords) -> list[Figur
         [bars],
         Axis("largest batch that fits, by the compiler", log=True),
         Axis("", categories=True),
+        note,
         layout={"height": 140 + 24 * len(fitting)},
     )
     return [figure]

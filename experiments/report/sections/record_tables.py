@@ -5,9 +5,17 @@ from collections.abc import Sequence
 
 from experiments.analysis import conclusion
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable_cell, remarks
+from experiments.records.formatting import (
+    accelerator_label,
+    case_label,
+    is_published,
+    readable_cell,
+    remarks,
+)
 from experiments.records.metrics import METRICS
+from experiments.records.units import quantity
 from experiments.report.section import (
+    PUBLISHED,
     PageRecords,
     Row,
     Section,
@@ -15,7 +23,7 @@ from experiments.report.section import (
     heading,
     metric_tooltips,
 )
-from experiments.report.selection import group_by, is_published, metrics_with_values
+from experiments.report.selection import group_by, metrics_with_values
 
 MAX_ROWS, MAX_NOTES, MAX_ENVIRONMENTS = 60, 20, 40
 CONCLUDED_HERE = ("isa", "first_cnn")  # studies without a section of their own
@@ -90,7 +98,7 @@ def _study_table(group: Sequence[Record]) -> Table:
     hidden = len(notes) - MAX_NOTES
     return Table(
         group[0].study,
-        ("accelerator", "case", *map(heading, names)),
+        ("accelerator", *map(heading, names)),
         [_record_row(record, names) for record in shown],
         metric_tooltips(names),
         [
@@ -98,6 +106,7 @@ def _study_table(group: Sequence[Record]) -> Table:
             *notes[:MAX_NOTES],
             *([f"and {hidden:,} more notes"] if hidden > 0 else []),
         ],
+        text_columns=1,
     )
 
 
@@ -106,8 +115,9 @@ def _record_row(record: Record, names: Sequence[str]) -> Row:
     suffix = "" if is_ok else f" [{record.status}] {record.message}"
     cells = (readable_cell(record, name) for name in names)
     return Row(
-        (accelerator_label(record), f"{case_label(record)}{suffix}", *cells),
-        "published" if is_ok and is_published(record) else record.status,
+        (accelerator_label(record), *cells),
+        PUBLISHED if is_ok and is_published(record) else record.status,
+        f"{case_label(record)}{suffix}",
     )
 
 
@@ -121,7 +131,10 @@ def environments(page: PageRecords) -> Section | None:
     if not groups:
         return None
     rows = [
-        Row((accelerator_label(group[-1]), str(len(group)), *_environment_cells(group[-1])))
+        Row(
+            (accelerator_label(group[-1]), str(len(group)), *_environment_cells(group[-1])),
+            PUBLISHED if is_published(group[-1]) else "ok",
+        )
         for group in groups[-MAX_ENVIRONMENTS:]
     ]
     table = Table(
@@ -135,11 +148,17 @@ def environments(page: PageRecords) -> Section | None:
 
 
 def _environment_cells(record: Record) -> list[str]:
-    values = [record.provenance.get(name, "") for name in (*ENVIRONMENT[1:], "time")]
-    return [_environment_text(value) for value in values]
+    return [
+        _environment_text(name, record.provenance.get(name, ""))
+        for name in (*ENVIRONMENT[1:], "time")
+    ]
 
 
-def _environment_text(value: object) -> str:
+def _environment_text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "host_memory" and isinstance(value, int | float):
+        return quantity(value, "B")
     if isinstance(value, dict):
         return ", ".join(f"{name} {version}" for name, version in value.items())
     return str(value)
@@ -150,7 +169,10 @@ def methods(page: PageRecords) -> Section | None:
     names = metrics_with_values(list(METRICS), page.records)
     if not names:
         return None
-    rows = [Row((heading(name), METRICS[name].unit, METRICS[name].about)) for name in names]
+    rows = [
+        Row((heading(name), METRICS[name].unit.replace("share", "%"), METRICS[name].about))
+        for name in names
+    ]
     table = Table("", ("metric", "unit", "meaning"), rows, text_columns=3)
     return Section("How each number was measured", METHODS, [table])
 

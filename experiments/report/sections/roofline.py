@@ -6,7 +6,7 @@ from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label
 from experiments.report.section import Axis, Figure, PageRecords, Section
 from experiments.report.selection import group_by, newest, place
-from experiments.report.traces import hover_text, marker_symbol, scatter
+from experiments.report.traces import dtype_symbol, hover_text, marker_symbol, scatter
 
 INTENSITIES = tuple(10 ** (power / 4) for power in range(-8, 17))  # FLOP/B, 0.01 to 10,000
 ROOFS = {  # line style and metrics of the roof
@@ -38,7 +38,7 @@ def roofline(page: PageRecords) -> Section | None:
     if not records:
         return None
     by_dtype = group_by(records, lambda record: (place(record), _dtype(record)))
-    by_study = group_by(records, lambda record: (place(record), record.study))
+    by_study = group_by(records, lambda record: (place(record), record.study, _dtype(record)))
     roofs = [roof for group in by_dtype for roof in _roofs(group, page)]
     points = [_points(group, page) for group in by_study]
     figure = Figure(
@@ -71,25 +71,28 @@ def _roofs(records: list[Record], page: PageRecords) -> list[dict[str, Any]]:
             INTENSITIES,
             heights,
             page.color(last),
-            mode="lines",
+            mode="lines+text",
             dash=dash,
             hover=hover_text(last),
+            labels=[*[""] * (len(INTENSITIES) - 1), f"{_dtype(last)}, {kind}"],
+            options={"textposition": "top left"},
         )
         roofs.append(roof)
     return roofs
 
 
 def _points(records: list[Record], page: PageRecords) -> dict[str, Any]:
-    records, _ = newest(records, MAX_POINTS)
+    records, note = newest(records, MAX_POINTS)
     first = records[0]
+    name = f"{accelerator_label(first)}: {first.study}, {_dtype(first)}"
     return scatter(
-        f"{accelerator_label(first)}: {first.study}",
+        f"{name} ({note})" if note else name,
         [r.metrics["arithmetic_intensity"] for r in records],
         [r.metrics["flops_per_second"] for r in records],
         page.color(first),
         hover=[hover_text(r) for r in records],
         mode="markers",
-        symbol=marker_symbol(first, "diamond" if first.study == "kernels" else "circle"),
+        symbol=dtype_symbol(first),
     )
 
 
@@ -98,7 +101,7 @@ def kernels(page: PageRecords) -> Section | None:
     measured = [r for r in page.of("kernels") if r.metrics.get("roofline_share")]
     if not measured:
         return None
-    records, _ = newest(measured, MAX_OPERATIONS)
+    records, note = newest(measured, MAX_OPERATIONS)
     points = [
         scatter(
             accelerator_label(group[0]),
@@ -116,6 +119,7 @@ def kernels(page: PageRecords) -> Section | None:
         points,
         Axis("share of the roofline bound", log=True),
         Axis("", categories=True),
+        note,
         layout={"height": 120 + 18 * len({case_label(r) for r in records})},
     )
     return Section("Operation by operation", [ABOUT_OPERATIONS], figures=[figure])

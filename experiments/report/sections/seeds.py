@@ -6,8 +6,9 @@ from typing import Any
 
 from experiments.analysis import seeds
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label
+from experiments.records.formatting import accelerator_label, case_label, is_published
 from experiments.report.section import (
+    PUBLISHED,
     Axis,
     Figure,
     PageRecords,
@@ -17,8 +18,8 @@ from experiments.report.section import (
     heading,
     metric_tooltips,
 )
-from experiments.report.selection import is_published, newest
-from experiments.report.traces import nth_color, scatter
+from experiments.report.selection import newest
+from experiments.report.traces import dashes, scatter
 
 MAX_GROUPS = 8
 FILL_OPACITY = 0.15
@@ -33,7 +34,7 @@ def over_seeds(page: PageRecords) -> Section | None:
     rows = [
         Row(
             (_name(group), str(len(group)), *(seeds.text(group, name) for name in names)),
-            "published" if is_published(group[0]) else "ok",
+            PUBLISHED if is_published(group[0]) else "ok",
         )
         for group in groups
     ]
@@ -41,8 +42,11 @@ def over_seeds(page: PageRecords) -> Section | None:
         "", ("case", "seeds", *map(heading, names)), rows, metric_tooltips(names), text_columns=1
     )
     bands = [(group, band) for group in groups if (band := seeds.band(group))]
+    styles = dashes(bands, lambda pair: page.color(pair[0][0]))
     curves = [
-        trace for index, (group, band) in enumerate(bands) for trace in _traces(group, band, index)
+        trace
+        for (group, band), dash in zip(bands, styles, strict=True)
+        for trace in _traces(group, band, page.color(group[0]), dash)
     ]
     figure = Figure(
         "Validation accuracy over training time; the band spans the seeds",
@@ -55,16 +59,18 @@ def over_seeds(page: PageRecords) -> Section | None:
     return Section("Over several seeds", [about], [table], [figure] if curves else [])
 
 
-def _traces(group: Sequence[Record], band: seeds.Band, index: int) -> list[dict[str, Any]]:
+def _traces(
+    group: Sequence[Record], band: seeds.Band, color: str, dash: str
+) -> list[dict[str, Any]]:
     """The area between the smallest and the largest accuracy, and the mean."""
-    color = nth_color(index)
+    red, green, blue = bytes.fromhex(color.removeprefix("#"))
     outline = {
         "fill": "toself",
-        "fillcolor": color.replace("hsl", "hsla").replace(")", f", {FILL_OPACITY})"),
+        "fillcolor": f"rgba({red}, {green}, {blue}, {FILL_OPACITY})",
         "line": {"width": 0},
         "hoverinfo": "skip",
         "showlegend": False,
-        "legendgroup": str(index),
+        "legendgroup": _name(group),
     }
     area = scatter(
         _name(group),
@@ -75,7 +81,12 @@ def _traces(group: Sequence[Record], band: seeds.Band, index: int) -> list[dict[
         options=outline,
     )
     mean = scatter(
-        _name(group), band.seconds, band.mean, color, options={"legendgroup": str(index)}
+        _name(group),
+        band.seconds,
+        band.mean,
+        color,
+        dash=dash,
+        options={"legendgroup": _name(group)},
     )
     return [area, mean]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from experiments.analysis import conclusion
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label
+from experiments.records.formatting import accelerator_label, is_published
 from experiments.report.section import Axis, Figure, PageRecords, Section
-from experiments.report.selection import complete_rows, group_by, is_published, newest, place
-from experiments.report.traces import hover_text, line_dash, marker_symbol, nth_color, scatter
+from experiments.report.selection import complete_rows, group_by, newest, place
+from experiments.report.traces import dtype_symbol, hover_text, line_dash, marker_symbol, scatter
 
 MAX_SERIES = 12
 MAX_LATENCY_SERIES = 8
@@ -19,7 +19,9 @@ ONE_KIND = "Only one kind of device was measured: there is nothing to compare it
 
 def batches(page: PageRecords) -> Section | None:
     """Speed and memory by batch size, with a cross where a batch ran out of memory."""
-    all_series = _series(page.of("batch_sweep", with_status=None), "batch_size")
+    all_series, cut = newest(
+        _series(page.of("batch_sweep", with_status=None), "batch_size"), MAX_SERIES
+    )
     if not all_series:
         return None
     speeds = [trace for series in all_series for trace in _speed_traces(series, page)]
@@ -27,8 +29,8 @@ def batches(page: PageRecords) -> Section | None:
     x = Axis("batch size", log=True)
     note = "✕: out of memory"
     figures = [
-        Figure(f"Speed by batch size; {note}", speeds, x, Axis("images per second", log=True)),
-        Figure(f"Memory by batch size; {note}", memory, x, Axis("memory in B", log=True)),
+        Figure(f"Speed by batch size; {note}", speeds, x, Axis("images per second", log=True), cut),
+        Figure(f"Memory by batch size; {note}", memory, x, Axis("memory in B", log=True), cut),
     ]
     own = [record for record in page.records if not is_published(record)]
     return Section(
@@ -103,7 +105,7 @@ def widths(page: PageRecords) -> Section | None:
         for r in page.of("width_sweep")
         if r.metrics.get("parameters") and r.metrics.get("training_time")
     ]
-    all_series = _series(timed, "model")
+    all_series, note = newest(_series(timed, "model"), MAX_SERIES)
     if not all_series:
         return None
     figure = Figure(
@@ -111,6 +113,7 @@ def widths(page: PageRecords) -> Section | None:
         [trace for series in all_series for trace in _width_traces(series, page)],
         Axis("trainable parameters", log=True),
         Axis("seconds", log=True),
+        note,
     )
     sentences = conclusion("width_sweep", page.records) or [ONE_KIND]
     return Section("From which size on is the accelerator faster?", sentences, figures=[figure])
@@ -145,7 +148,7 @@ def latency(page: PageRecords) -> Section | None:
     shown, note = newest(all_series, MAX_LATENCY_SERIES)
     figure = Figure(
         "Latency by batch size",
-        [trace for index, series in enumerate(shown) for trace in _latency_traces(series, index)],
+        [trace for series in shown for trace in _latency_traces(series, page)],
         Axis("batch size", log=True),
         Axis("latency in s", log=True),
         note,
@@ -154,7 +157,7 @@ def latency(page: PageRecords) -> Section | None:
     return Section("Inference latency", conclusion("inference", own), figures=[figure])
 
 
-def _latency_traces(series: list[Record], index: int) -> list[dict[str, Any]]:
+def _latency_traces(series: list[Record], page: PageRecords) -> list[dict[str, Any]]:
     records = sorted(series, key=lambda record: record.settings["batch_size"])
     name = f"{accelerator_label(records[0])}, {records[0].settings.get('precision')}"
     sizes = [record.settings["batch_size"] for record in records]
@@ -166,10 +169,10 @@ def _latency_traces(series: list[Record], index: int) -> list[dict[str, Any]]:
             f"{name}, {percentile}th percentile",
             [size for size, _ in points],
             [time for _, time in points],
-            nth_color(index),
+            page.color(records[0]),
             dash=dash,
+            symbol=dtype_symbol(records[0]),
             hover=hover_text(records[0]),
-            options={"legendgroup": str(index)},
         )
         traces.append(trace)
     return traces
@@ -182,7 +185,7 @@ def _series(records: Sequence[Record], varied: str) -> list[list[Record]]:
         shared = {name: value for name, value in record.settings.items() if name != varied}
         return json.dumps([shared, place(record)], sort_keys=True, default=str)
 
-    return group_by([r for r in records if r.settings.get(varied)], key)[-MAX_SERIES:]
+    return group_by([r for r in records if r.settings.get(varied)], key)
 
 
 def _series_name(record: Record) -> str:

@@ -4,8 +4,16 @@ from typing import Any
 
 from experiments.analysis.comparison import RankedRecord, side_by_side
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, readable, readable_cell
+from experiments.records.formatting import (
+    above_peak_remark,
+    accelerator_label,
+    case_label,
+    is_published,
+    readable_cell,
+)
+from experiments.records.units import readable
 from experiments.report.section import (
+    PUBLISHED,
     Axis,
     Figure,
     PageRecords,
@@ -15,14 +23,8 @@ from experiments.report.section import (
     heading,
     metric_tooltips,
 )
-from experiments.report.selection import (
-    group_by,
-    is_published,
-    metrics_with_values,
-    newest,
-    place,
-)
-from experiments.report.traces import hover_text, line_dash, marker_symbol, nth_color, scatter
+from experiments.report.selection import group_by, metrics_with_values, newest, place
+from experiments.report.traces import dashes, hover_text, marker_symbol, scatter
 
 CURVE_STUDIES = ("train", "first_cnn", "parity")
 OVERVIEW_METRICS = (
@@ -44,7 +46,9 @@ OVERVIEW_METRICS = (
 )
 MAX_ROWS = 100
 MAX_POINTS = 30  # of the figure of rates
-MAX_CURVES = 12
+MAX_CURVES = 12  # of a data set
+MAX_DATASETS = 6
+LOG_TIME_FROM = 100  # ratio of the longest and the shortest training
 
 
 def overview(page: PageRecords) -> Section | None:
@@ -59,21 +63,23 @@ def overview(page: PageRecords) -> Section | None:
         return None
     rows = [
         Row(
-            (
-                accelerator_label(record),
-                case_label(record),
-                *(readable_cell(record, name) for name in names),
-            ),
-            "published" if is_published(record) else "ok",
+            (accelerator_label(record), *(readable_cell(record, name) for name in names)),
+            PUBLISHED if is_published(record) else "ok",
+            case_label(record),
         )
         for record in records
     ]
-    headings = ("accelerator", "case", *map(heading, names))
-    return Section(
-        "Accelerators side by side",
-        tables=[Table("", headings, rows, metric_tooltips(names))],
-        figures=_rates(records, page),
+    hidden = len(own) + len(published) - MAX_ROWS
+    reasons = [f"† {reason}" for record in records if (reason := above_peak_remark(record))]
+    table = Table(
+        "",
+        ("accelerator", *map(heading, names)),
+        rows,
+        metric_tooltips(names),
+        [*dict.fromkeys(reasons), *([f"{hidden:,} more are not shown"] if hidden > 0 else [])],
+        text_columns=1,
     )
+    return Section("Every training run", tables=[table], figures=_rates(records, page))
 
 
 def _rates(records: list[Record], page: PageRecords) -> list[Figure]:
@@ -81,7 +87,7 @@ def _rates(records: list[Record], page: PageRecords) -> list[Figure]:
     timed = [record for record in records if record.metrics.get("images_per_second")]
     groups = group_by(timed, lambda r: (r.settings.get("model"), r.settings.get("precision")))
     compared = [r for group in groups if len({place(r) for r in group}) > 1 for r in group]
-    compared = compared[:MAX_POINTS]
+    compared, note = newest(compared[::-1], MAX_POINTS)
     if not compared:
         return []
     figure = Figure(
@@ -89,6 +95,7 @@ def _rates(records: list[Record], page: PageRecords) -> list[Figure]:
         [_rate_points(group, page) for group in group_by(compared, accelerator_label)],
         Axis("images per second", log=True),
         Axis("", categories=True),
+        note,
         layout={"height": 110 + 40 * len({_network(record) for record in compared})},
     )
     return [figure]
@@ -146,59 +153,69 @@ def _ranking_row(entry: RankedRecord) -> Row:
 
 
 def learning_curves(page: PageRecords) -> Section | None:
-    """Validation accuracy against training time, and both losses against epochs."""
-    with_curves = [record for record in page.of(*CURVE_STUDIES) if record.curves]
-    records, note = newest(with_curves, MAX_CURVES)
-    if not records:
+    """Validation accuracy against training time, and both losses by epoch, for each data set."""
+    with_curves = {_run_name(r): r for r in page.of(*CURVE_STUDIES) if r.curves}  # the last seed
+    newest_first = [*with_curves.values()][::-1]
+    by_dataset = group_by(newest_first, lambda record: record.settings.get("dataset", "data"))
+    shown, note = newest(by_dataset[::-1], MAX_DATASETS)
+    figures = [figure for group in shown[::-1] for figure in _curves_of_dataset(group[::-1], page)]
+    if not figures:
         return None
-    accuracy = Figure(
-        "Validation accuracy over training time",
-        [_accuracy_curve(record, index) for index, record in enumerate(records)],
-        Axis("training time in s"),
-        Axis("accuracy"),
-        note,
-    )
-    loss = Figure(
-        "Loss over epochs; solid: training, dotted: validation",
-        [curve for index, record in enumerate(records) for curve in _loss_curves(record, index)],
-        Axis("epoch"),
-        Axis("cross-entropy in nat", log=True),
-        note,
-    )
-    return Section("Learning curves", figures=[accuracy, loss])
+    return Section("Learning curves", [f"Data sets: {note}."] if note else [], figures=figures)
 
 
-def _accuracy_curve(record: Record, index: int) -> dict[str, Any]:
-    return scatter(
-        _run_name(record),
-        _column(record, "seconds"),
-        _column(record, "validation_accuracy"),
-        nth_color(index),
-        hover=hover_text(record),
-        dash=line_dash(record),
-    )
-
-
-def _loss_curves(record: Record, index: int) -> list[dict[str, Any]]:
-    name = _run_name(record)
-    curves = ((name, "train_loss", "solid"), (f"{name}, validation", "validation_loss", "dot"))
-    return [
-        scatter(
-            label,
-            _column(record, "epoch"),
-            _column(record, metric),
-            nth_color(index),
-            dash=dash,
-            hover=hover_text(record),
-            options={"legendgroup": str(index)},
-        )
-        for label, metric, dash in curves
+def _curves_of_dataset(group: list[Record], page: PageRecords) -> list[Figure]:
+    records, note = newest(group, MAX_CURVES)
+    styles = dashes(records, page.color)
+    durations = [record.curves[-1].get("seconds") for record in records]
+    known = [seconds for seconds in durations if seconds]
+    is_log = bool(known) and max(known) >= LOG_TIME_FROM * min(known)
+    dataset = group[0].settings.get("dataset", "data")
+    accuracy = [
+        _curve(record, _run_name(record), ("seconds", "validation_accuracy"), page, dash)
+        for record, dash in zip(records, styles, strict=True)
     ]
+    losses = [
+        _curve(record, name, ("epoch", metric), page, dash, width)
+        for record, dash in zip(records, styles, strict=True)
+        for name, metric, width in (
+            (f"{_run_name(record)}, validation", "validation_loss", 3),
+            (f"{_run_name(record)}, training", "train_loss", 1),
+        )
+    ]
+    percent = {"tickformat": ".0%"}
+    return [
+        Figure(
+            f"{dataset}: validation accuracy over training time",
+            accuracy,
+            Axis("training time in s", log=is_log),
+            Axis("accuracy", options=percent),
+            note,
+        ),
+        Figure(
+            f"{dataset}: loss by epoch; thick: validation, thin: training",
+            losses,
+            Axis("epoch"),
+            Axis("cross-entropy in nat", log=True),
+            note,
+        ),
+    ]
+
+
+def _curve(
+    record: Record,
+    name: str,
+    columns: tuple[str, str],
+    page: PageRecords,
+    dash: str,
+    width: int = 2,
+) -> dict[str, Any]:
+    x, y = ([epoch.get(column) for epoch in record.curves] for column in columns)
+    color = page.color(record)
+    line = {"line": {"color": color, "dash": dash, "width": width}}
+    symbol = marker_symbol(record)
+    return scatter(name, x, y, color, hover=hover_text(record), symbol=symbol, options=line)
 
 
 def _run_name(record: Record) -> str:
     return f"{accelerator_label(record)} · {case_label(record)}"
-
-
-def _column(record: Record, name: str) -> list[float | None]:
-    return [epoch.get(name) for epoch in record.curves]

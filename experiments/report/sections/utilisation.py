@@ -6,7 +6,7 @@ from experiments.records import Record
 from experiments.records.formatting import accelerator_label, case_label, utilisation_table
 from experiments.report.section import Axis, Figure, PageRecords, Row, Section, Table
 from experiments.report.selection import newest
-from experiments.report.traces import hover_text, nth_color, scatter
+from experiments.report.traces import dashes, hover_text, scatter
 
 MAX_RECORDS = 4
 UNITS = {"%": "use in %", "W": "power in W", "B": "memory in B"}
@@ -26,10 +26,11 @@ def utilisation(page: PageRecords) -> Section | None:
     ]
     figures = []
     for unit, title in UNITS.items():
+        shown = [(record, series) for record, series in all_series if series["unit"] == unit]
+        styles = dashes(shown, lambda pair: page.color(pair[0]))
         traces = [
-            _trace(record, series, index)
-            for index, (record, series) in enumerate(all_series)
-            if series["unit"] == unit
+            _trace(*pair, page.color(pair[0]), dash)
+            for pair, dash in zip(shown, styles, strict=True)
         ]
         if traces:
             figure = Figure(f"Over time: {title}", traces, Axis("seconds"), Axis(title), note)
@@ -52,14 +53,15 @@ def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _trace(record: Record, series: dict[str, Any], index: int) -> dict[str, Any]:
+def _trace(record: Record, series: dict[str, Any], color: str, dash: str) -> dict[str, Any]:
     return scatter(
         f"{case_label(record)}: {series['name']}",
         series["times"],
         series["values"],
-        nth_color(index),
+        color,
         hover=f"{hover_text(record)} · {series.get('source')}",
         mode="lines",
+        dash=dash,
     )
 
 
@@ -68,5 +70,5 @@ def _means(record: Record) -> list[Table]:
     if not rows:
         return []
     title = f"{accelerator_label(record)} · {case_label(record)}: means of each phase"
-    headings = ("series", *phases, "unit", "source")
+    headings = ("series", *phases, "source")
     return [Table(title, headings, [Row(cells) for cells in rows], text_columns=1)]

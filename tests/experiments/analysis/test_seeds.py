@@ -48,7 +48,7 @@ def test_runs_that_differ_in_the_seed_alone_are_a_group():
 def test_means_and_standard_deviations_by_hand():
     accuracy = seeds.spread(RUNS, "test_accuracy")
     assert (accuracy.mean, accuracy.deviation) == (pytest.approx(0.8), pytest.approx(0.1))
-    assert seeds.text(RUNS, "test_accuracy") == "0.8000 ± 0.1000"
+    assert seeds.text(RUNS, "test_accuracy") == "80 % ± 10 %"
     assert seeds.text(RUNS, "time_to_target") == "2 s ± 1.414 s (2 of 3)"
     assert seeds.spread(RUNS, "energy_to_target") is None
     assert seeds.text(RUNS, "energy_to_target") == ""
@@ -65,8 +65,8 @@ def test_the_band_covers_the_epochs_that_all_seeds_have():
 def test_the_conclusion_of_training_runs():
     (line,) = analysis.conclusion("train", RUNS)
     assert line == (
-        "over 3 seeds, lenet5, mnist: test accuracy 0.8000 ± 0.1000; time to the target 2 s "
-        "± 1.414 s (2 of 3); cost to the target 0.02 $ ± 0.0141 $ (2 of 3)"
+        "over 3 seeds, lenet5, mnist: test accuracy 80 % ± 10 %; time to the target 2 s "
+        "± 1.414 s (2 of 3); cost to the target $0.020 ± $0.014 (2 of 3)"
     )
     assert analysis.conclusion("train", RUNS[:1]) == []
 
@@ -92,5 +92,5 @@ def test_the_table_has_a_row_for_each_group():
     assert lines[0] == "CPU, 2 processors, jax 0.10.2; mnist, batch 8, 2 epochs:"
     assert lines[2].endswith("| test accuracy | to 75% |")
     assert lines[4:] == [
-        "| lenet5 | 0.1 | cosine | unit | 3 | 0.8000 ± 0.1000 | 2 s ± 1.414 s (2 of 3) |"
+        "| lenet5 | 0.1 | cosine | unit | 3 | 80 % ± 10 % | 2 s ± 1.414 s (2 of 3) |"
     ]

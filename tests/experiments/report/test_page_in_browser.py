@@ -10,6 +10,7 @@ import pytest
 
 from experiments import records, report
 from experiments.records import Record
+from tests.support import four_accelerators
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = (
@@ -140,13 +141,19 @@ def tab_and_events(request, browser, page):
     tab.on("console", lambda message: messages.append(message.text))
     tab.on("pageerror", lambda error: messages.append(str(error)))
     tab.on("request", lambda request: fetched.append(request.url))
+    open_all(tab, page)
+    yield tab, messages, fetched
+    tab.close()
+
+
+def open_all(tab, page):
+    """Opens the page and all its sections."""
     tab.goto(f"file://{page}")
+    tab.locator("#open").click()
     tab.wait_for_function(
         "document.querySelectorAll('.plot .main-svg').length"
         " >= document.querySelectorAll('.plot').length"
     )
-    yield tab, messages, fetched
-    tab.close()
 
 
 def test_every_figure_is_drawn_and_nothing_is_fetched_or_run(tab_and_events, page):
@@ -191,19 +198,17 @@ def _luminance(color: str) -> float:
 
 def test_hovering_shows_the_record_and_the_legend_hides_a_trace(browser, page):
     tab = browser.new_page(viewport={"width": 1200, "height": 900})
-    tab.goto(f"file://{page}")
+    tab.goto(f"file://{page}#curves")  # the link opens its section
     plot = tab.locator("#curves .plot").first
     plot.scroll_into_view_if_needed()
     tab.wait_for_selector("#curves .plot .scatterlayer .point")
     box = plot.locator(".scatterlayer .point").first.bounding_box()
     tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tab.wait_for_selector("#curves .hovertext")
-    assert (
-        "float32, batch 128 · 2026-11-21T" in plot.locator(".hovertext").first.text_content()
-    )  # the oldest record, a published one
+    assert "2026-11-" in plot.locator(".hovertext").first.text_content()
     before = plot.locator(".scatterlayer .trace").count()
     tab.mouse.move(0, 0)
-    plot.locator(".legendtoggle").first.click(force=True)
+    tab.locator("#curves .legend button").first.click()
     tab.wait_for_function(
         "n => document.querySelector('#curves .plot')"
         ".querySelectorAll('.scatterlayer .trace').length < n",
@@ -214,7 +219,7 @@ def test_hovering_shows_the_record_and_the_legend_hides_a_trace(browser, page):
 
 def test_the_data_of_a_figure_are_downloaded_as_csv(browser, page, tmp_path):
     tab = browser.new_page(accept_downloads=True)
-    tab.goto(f"file://{page}")
+    tab.goto(f"file://{page}#curves")
     with tab.expect_download() as pending:
         tab.locator("#curves button[data-csv]").first.click()
     pending.value.save_as(tmp_path / "data.csv")
@@ -227,4 +232,50 @@ def test_the_data_of_a_figure_are_downloaded_as_csv(browser, page, tmp_path):
         ("3", "0.8"),
     ] * 2
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
+    tab.close()
+
+
+@pytest.fixture(scope="module")
+def four_page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("four")
+    for record in four_accelerators.records():
+        records.write(record, folder)
+    return report.write_page([folder], folder / "report.html")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_answers_are_above_the_fold_and_all_else_is_folded(browser, four_page, scheme, width):
+    tab = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 844})
+    tab.goto(f"file://{four_page}")
+    answers = tab.locator(".tile .answer")
+    assert answers.all_text_contents() == [
+        "NVIDIA H100 80GB HBM3 (synthetic)",
+        "TPU v5 lite (synthetic)",
+        "32,000 parameters",
+    ]
+    for index in range(3):
+        box = answers.nth(index).bounding_box()
+        assert box["y"] + box["height"] <= 844 and box["x"] + box["width"] <= width
+    assert tab.locator("details[open]").count() == 0
+    # All columns of the table are on a wide screen; on a narrow one the first stays in sight.
+    wide = tab.locator("#accelerators .wide")
+    overflow = wide.evaluate("box => box.scrollWidth - box.clientWidth")
+    assert overflow == 0 if width == 1280 else overflow > 0
+    wide.evaluate("box => box.scrollLeft = 1000")
+    first = tab.locator("#accelerators tbody td").first.bounding_box()
+    assert first["x"] == pytest.approx(wide.bounding_box()["x"], abs=1)
+    tab.close()
+
+
+def test_long_names_in_the_legend_do_not_cover_the_axis(browser, four_page):
+    tab = browser.new_page(viewport={"width": 390, "height": 844})
+    open_all(tab, four_page)
+    overlaps = tab.evaluate(
+        "[...document.querySelectorAll('.legend')].filter(legend => {"
+        " const axis = legend.previousElementSibling.querySelector('.xtitle');"
+        " return axis && axis.getBoundingClientRect().bottom"
+        " > legend.getBoundingClientRect().top + 1; }).length"
+    )
+    assert overlaps == 0
     tab.close()

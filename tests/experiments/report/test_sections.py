@@ -47,7 +47,7 @@ def test_a_batch_that_ran_out_of_memory_is_a_cross():
         failed["x"],
         failed["marker"]["symbol"],
     ) == ([8], "x")
-    assert "not enough memory" in failed["text"][0]
+    assert "not enough memory" in failed["hovertext"][0]
     planned, limit, failed = memory.traces
     assert (
         planned["y"] == [5.0, 10.0, 60.0]

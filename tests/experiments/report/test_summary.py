@@ -34,15 +34,15 @@ def test_every_number_comes_from_the_record():
     first, last = sentences([train_record("Host")])
     assert first == (
         "Host trained lenet5, digits, batch 32 to 98.89 % test accuracy in 6.589 s; "
-        "a step took 5.1 ms, 6,280 images per second; "
-        "14.2 GFLOP/s, 5.3 % of the peak measured here."
+        "a step took 5.1 ms, 6,280 images/s; "
+        "14.2 GFLOP/s, 5.27 % of the peak measured here."
     )
     assert last == "1 case on Host: measured."
 
 
 def test_the_published_peak_and_the_cost_are_given_if_known():
     first, *_ = sentences([train_record("GPU", mfu=0.42, cost_to_target=0.0031)])
-    assert "42.0 % of the published peak; 0.0031 $ to the target accuracy" in first
+    assert "42 % of the published peak; $0.0031 to the target accuracy" in first
 
 
 def test_the_slowest_accelerator_is_compared_with_the_fastest():

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from experiments import report
 from experiments.records import Record
-from experiments.records.formatting import readable
 from experiments.records.metrics import METRICS
+from experiments.records.units import readable
 from experiments.studies import kernels
 
 PROVENANCE = {
@@ -39,8 +39,8 @@ def make_record(**changes) -> Record:
         ("training_time", 75.26, "75.26 s"),
         ("flops_per_second", 9.23e10, "92.3 GFLOP/s"),
         ("flops_per_second", 7.9e14, "790 TFLOP/s"),
-        ("images_per_second", 6123.4, "6,123 1/s"),
-        ("test_accuracy", 0.98611, "0.9861"),
+        ("images_per_second", 6123.4, "6,123 images/s"),
+        ("test_accuracy", 0.98611, "98.61 %"),
         ("parameters", 61706, "61,706"),
         ("time_to_target", None, "–"),
     ],
@@ -91,7 +91,7 @@ def test_a_study_is_one_table_with_each_remark_once_below():
     )
     text = console.export_text()
     assert re.search(r"triad +2 ms ± 10 % +9 GB/s", text)
-    assert re.search(r"matmul +1 ms ± 2 % +0.5000", text)
+    assert re.search(r"matmul +1 ms ± 2 % +50 %", text)
     assert (
         "inverse failed" in text and "failed: inverse: no\nsuch op" in text and "joule" not in text
     )
