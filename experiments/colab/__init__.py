@@ -7,7 +7,7 @@ serves one process at a time.
 
 from experiments.colab.cells import Stopped, run_module, show_page
 from experiments.colab.files import download, other_records, results_folder
-from experiments.colab.images import image_folder, sample_images
+from experiments.colab.images import image_folder, one_of_each
 from experiments.colab.machine import install, require_device
 
 __all__ = [
@@ -15,10 +15,10 @@ __all__ = [
     "download",
     "image_folder",
     "install",
+    "one_of_each",
     "other_records",
     "require_device",
     "results_folder",
     "run_module",
-    "sample_images",
     "show_page",
 ]

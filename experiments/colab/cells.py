@@ -1,11 +1,12 @@
 """Cells of a notebook: running a command, showing a page, stopping with one line."""
 
+import contextlib
 import html
 import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from jaxcnn.errors import InputError
@@ -27,6 +28,15 @@ class Stopped(InputError):
 
     def _render_traceback_(self) -> list[str]:  # called by IPython
         return [f"Stopped: {self}"]
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Turns an `InputError` into `Stopped`, which has no traceback."""
+    try:
+        yield
+    except InputError as error:
+        raise Stopped(str(error)) from error
 
 
 def on_colab() -> bool:

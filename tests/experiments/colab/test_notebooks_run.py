@@ -1,11 +1,14 @@
 """Runs the notebooks from the first to the last cell."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -13,6 +16,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from experiments.colab import image_folder
 from tests.support.paths import ROOT
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu").partition(":")[0]
@@ -63,6 +67,13 @@ def pages(client: NotebookClient) -> list[str]:
     return [output.data["text/html"] for output in displayed]
 
 
+def lose_machine(folder: Path) -> None:
+    """Deletes what is on the machine; Google Drive outlives it, in the folder ``drive``."""
+    for path in folder.iterdir():
+        if path.name not in ("drive", "fake"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def records(folder: Path) -> dict[str, list[dict]]:
     """Records by study."""
     by_study: dict[str, list[dict]] = {}
@@ -106,21 +117,35 @@ def test_the_first_cnn_prints_its_wall_time(tmp_path):
 
 
 @pytest.mark.slow
-def test_custom_images_are_learned_once_and_classified(tmp_path):
+def test_custom_images_are_learned_once_though_the_machine_is_lost(tmp_path, fake_colab):
+    write_digits(tmp_path / "mine.zip")
     parameters = {
         "DEVICE": DEVICE,
+        "IMAGES": "mine.zip",
         "MODEL": "lenet_like",
         "EPOCHS": 4,
         "OPTIONS": "--learning-rate=0.004",
     }
+    results = tmp_path / "drive" / "MyDrive" / "jaxcnn" / "custom_images"
     for is_second in (False, True):
         client = open_notebook("custom_images", tmp_path, **parameters)
-        execute(client)
-        assert ("already measured on" in printed(client)) == is_second
-    (record,) = records(tmp_path / "results" / "custom_images")["train"]
-    assert record["status"] == "ok" and record["settings"]["dataset"] == "folder:images"
-    assert len(re.findall(r"images/[012]/00\.png: \d", printed(client))) == 3
-    assert len(pages(client)) == 1
+        execute(client, "NONE", fake_colab)
+        output = printed(client)
+        assert ("already measured on" in output) == is_second
+        assert re.findall(r"mine/(\d)/\d\d\.png: \d", output) == list("0123456789")
+        assert len(pages(client)) == 1
+        lose_machine(tmp_path)
+    (record,) = records(results)["train"]
+    assert record["status"] == "ok"
+    assert record["settings"]["dataset"] == f"folder:{tmp_path}/unpacked/mine"
+
+
+def write_digits(archive: Path) -> None:
+    """A zip file of 400 handwritten digits, a folder for each class."""
+    with zipfile.ZipFile(archive, "w") as packed, contextlib.chdir(archive.parent):
+        for file in image_folder("", archive.parent).glob("*/*.png"):
+            packed.write(file, file.relative_to("images"))
+        shutil.rmtree("images")
 
 
 def test_a_tpu_that_is_not_available_stops_the_notebook(tmp_path, fake_colab):
@@ -152,6 +177,7 @@ def test_a_killed_study_resumes_and_measures_every_case_once(tmp_path, fake_cola
     before = records(results)
     assert list(before) == ["first_cnn"], "killed in the second of the two"
 
+    lose_machine(tmp_path)
     others = write_other_records(tmp_path / "others")
     client = open_notebook("portability_study", tmp_path, **parameters, OTHER_RECORDS=str(others))
     execute(client, "NONE", fake_colab)
