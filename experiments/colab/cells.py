@@ -1,7 +1,6 @@
-"""Cells of a notebook: running a command, showing a page, stopping with one line."""
+"""Cells of a notebook: running a command, and stopping with one line."""
 
 import contextlib
-import html
 import importlib.util
 import os
 import subprocess
@@ -15,12 +14,6 @@ ROOT = Path(__file__).parents[2]
 # The exit code of `experiments.run` if a case failed. The notebook continues: the report shows it.
 _FAILED_CASE = 1
 _COLOR_VARIABLES = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter, although output is a pipe
-
-# A frame with an origin of its own: neither style nor script of page and notebook reach each other.
-_FRAME = (
-    '<div><iframe sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
-    'style="width: 100%; height: {height}px; border: 0"></iframe></div>'
-)
 
 
 class Stopped(InputError):
@@ -87,8 +80,20 @@ def _echo(lines: Iterable[str]) -> str:
     return last
 
 
-def show_page(page: Path, *, height: int = 900) -> None:
-    """Shows an HTML page below the cell, in a frame of this height in pixels."""
-    from IPython.display import HTML, display
+def train_on_cpu(device: str, studies: str, *options: object) -> None:
+    """Trains on the CPU of this machine what was trained on its accelerator, to compare both.
 
-    display(HTML(_FRAME.format(page=html.escape(page.read_text()), height=height)))
+    Does nothing if the device is the CPU, or nothing was trained. If the command fails or is
+    interrupted, its reason is printed, and the notebook continues.
+
+    Args:
+      device: of the other training, as `require_device` returns it.
+      studies: that were run there, comma-separated.
+      options: of that training, except for the study and the device.
+    """
+    if device.partition(":")[0] == "cpu" or "train" not in studies.split(","):
+        return
+    try:
+        run_module("experiments.run", "--study=train", "--device=cpu", *options)
+    except Stopped as stop:
+        print(f"not compared with the CPU: {stop}")
