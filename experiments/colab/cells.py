@@ -1,11 +1,11 @@
-"""Cells of a notebook: running a command, showing a page, stopping with one line."""
+"""Cells of a notebook: running a command, and stopping with one line."""
 
-import html
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from jaxcnn.errors import InputError
@@ -15,18 +15,21 @@ ROOT = Path(__file__).parents[2]
 _FAILED_CASE = 1
 _COLOR_VARIABLES = ("FORCE_COLOR", "CLICOLOR_FORCE")  # set by Jupyter, although output is a pipe
 
-# A frame with an origin of its own: neither style nor script of page and notebook reach each other.
-_FRAME = (
-    '<div><iframe sandbox="allow-scripts allow-downloads" srcdoc="{page}" '
-    'style="width: 100%; height: {height}px; border: 0"></iframe></div>'
-)
-
 
 class Stopped(InputError):
     """Stops a cell, and thereby the run of a whole notebook, with one line and no traceback."""
 
     def _render_traceback_(self) -> list[str]:  # called by IPython
         return [f"Stopped: {self}"]
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Turns an `InputError` into `Stopped`, which has no traceback."""
+    try:
+        yield
+    except InputError as error:
+        raise Stopped(str(error)) from error
 
 
 def on_colab() -> bool:
@@ -77,8 +80,20 @@ def _echo(lines: Iterable[str]) -> str:
     return last
 
 
-def show_page(page: Path, *, height: int = 900) -> None:
-    """Shows an HTML page below the cell, in a frame of this height in pixels."""
-    from IPython.display import HTML, display
+def train_on_cpu(device: str, studies: str, *options: object) -> None:
+    """Trains on the CPU of this machine what was trained on its accelerator, to compare both.
 
-    display(HTML(_FRAME.format(page=html.escape(page.read_text()), height=height)))
+    Does nothing if the device is the CPU, or nothing was trained. If the command fails or is
+    interrupted, its reason is printed, and the notebook continues.
+
+    Args:
+      device: of the other training, as `require_device` returns it.
+      studies: that were run there, comma-separated.
+      options: of that training, except for the study and the device.
+    """
+    if device.partition(":")[0] == "cpu" or "train" not in studies.split(","):
+        return
+    try:
+        run_module("experiments.run", "--study=train", "--device=cpu", *options)
+    except Stopped as stop:
+        print(f"not compared with the CPU: {stop}")

@@ -5,6 +5,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
+from experiments.colab import drive as google_drive
 from experiments.colab.cells import Stopped, on_colab
 
 MAX_SHARE, MAX_FILES = 0.5, 1_000_000  # of the free disk, and in a zip file
@@ -23,29 +24,13 @@ def results_folder(name: str, *, drive: bool = True) -> Path:
     """
     is_on_colab = on_colab()
     if is_on_colab and drive:
-        folder = _mount_drive() / "jaxcnn" / name
+        folder = google_drive.mount() / "jaxcnn" / name
     else:
         folder = Path("results", name).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     lost = ", which is deleted on disconnect: DRIVE is off" if is_on_colab and not drive else ""
     print(f"results: {folder}{lost}")
     return folder
-
-
-def _mount_drive() -> Path:
-    from google.colab import drive
-
-    # A notebook starts in /content, and /content/drive is where Google Drive is usually mounted.
-    place = Path("drive").absolute()
-    try:
-        drive.mount(str(place))
-    except Exception as error:  # refused in the browser, timed out, or another of Colab's own
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise Stopped(
-            f"Google Drive was not mounted ({reason}): run this cell again and allow access, or "
-            "set DRIVE = False in the first cell"
-        ) from error
-    return place / "MyDrive"
 
 
 def download(results: Path) -> None:
@@ -67,22 +52,44 @@ def download(results: Path) -> None:
         files.download(str(archive))
 
 
-def other_records(sources: str, *, upload: bool = False) -> list[Path]:
+def other_records(sources: str, results: Path, *, upload: bool = False) -> list[Path]:
     """Folders of records from other machines, for the report; none is copied into one's own.
+
+    Zip files that were uploaded to Colab are kept on Google Drive, if the results are there, and
+    found there by later sessions.
 
     Args:
       sources: results folders and zip files that `download` made, comma-separated.
-      upload: on Colab, let the user upload further files in the browser.
+      results: one's own results folder.
+      upload: on Colab, let the user upload further files in the browser, unless those of an earlier
+        session are on Google Drive.
 
     Raises:
       Stopped: a source does not exist or contains no records.
     """
     named = [source.strip() for source in sources.split(",") if source.strip()]
+    places = [google_drive.find(source, results) for source in named]
     if upload and on_colab():
-        from google.colab import files
+        places += _uploaded(results, {place.name for place in places})
+    folders = []
+    for place in places:
+        folders += _record_folders(place)
+        google_drive.keep(place, results)
+    return folders
 
-        named += files.upload()  # saves them next to the notebook
-    return [folder for source in named for folder in _record_folders(Path(source).expanduser())]
+
+def _uploaded(results: Path, named: set[str]) -> list[Path]:
+    """The zip files that were uploaded earlier, except those named; else the browser uploads."""
+    from google.colab import files
+
+    kept = [archive for archive in google_drive.kept_archives(results) if archive.name not in named]
+    if not kept:
+        return [Path(name) for name in files.upload()]  # saved next to the notebook
+    print(
+        f"uploaded earlier: {', '.join(archive.name for archive in kept)} in {kept[0].parent}; "
+        "put further zip files there"
+    )
+    return kept
 
 
 def _record_folders(source: Path) -> list[Path]:

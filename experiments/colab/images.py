@@ -2,26 +2,35 @@
 
 from pathlib import Path
 
-from experiments.colab.cells import Stopped
+from experiments.colab import drive
+from experiments.colab.cells import stopping
 from experiments.colab.files import unpack
 
 _PER_CLASS = 40  # images in the example
 
 
-def image_folder(source: str) -> Path:
+def image_folder(source: str, results: Path) -> Path:
     """The folder to train on.
+
+    A zip file that was uploaded to Colab is kept on Google Drive, if the results are there, and
+    found there by later sessions.
 
     Args:
       source: a folder or a zip file of one. If empty, 400 handwritten digits are saved in the
         folder ``images`` next to the notebook.
+      results: the results folder.
 
     Raises:
       Stopped: there is no such folder or zip file.
     """
     if not source:
         return _write_digits(Path("images"))
-    place = Path(source).expanduser()
-    return place if place.is_dir() else _skip_single_folders(unpack(place))
+    place = drive.find(source, results)
+    if place.is_dir():
+        return place
+    folder = _skip_single_folders(unpack(place))
+    drive.keep(place, results)
+    return folder
 
 
 def _skip_single_folders(folder: Path) -> Path:
@@ -48,22 +57,30 @@ def _write_digits(folder: Path) -> Path:
     return partial.rename(folder)  # last, so that an incomplete folder is not used
 
 
-def sample_images(folder: Path, *, classes: int = 3) -> list[Path]:
-    """One image of each of the first few classes, to try a network on.
+def one_of_each(folder: Path) -> list[Path]:
+    """One image of each class, by class, to try a network on that was trained on the folder.
+
+    All are from the test set, which the network has not seen. Classes that have no image in the
+    test set are left out and named.
+
+    Args:
+      folder: as `image_folder` returns it.
 
     Raises:
-      Stopped: the folder contains no images in sub-folders.
+      Stopped: the folder cannot be trained on; see `jaxcnn.data.folder.load`.
     """
-    from PIL import Image
+    from jaxcnn import data
+    from jaxcnn.data.folder import FolderSplit
 
-    suffixes = Image.registered_extensions()
-    class_folders = sorted(
-        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
-    )
-    images: list[Path] = []
-    for class_folder in class_folders[:classes]:
-        files = sorted(class_folder.rglob("*"))
-        images += [file for file in files if file.suffix.lower() in suffixes][:1]
-    if not images:
-        raise Stopped(f"{folder} contains no images in sub-folders, one per class")
-    return images
+    # Had there been unreadable images without --skip-bad-images, the training would have failed.
+    with stopping():
+        dataset = data.open_dataset(f"folder:{folder}", shape=(1, 1, 3), skip_bad_images=True)
+    test = dataset.test
+    split, rows = (test.split, test.rows) if isinstance(test, data.Subset) else (test, None)
+    assert isinstance(split, FolderSplit)
+    first: dict[int, Path] = {}
+    for row in range(len(split)) if rows is None else rows:
+        first.setdefault(split.labels[row], Path(split.files[row]))
+    if missing := [name for label, name in enumerate(dataset.classes) if label not in first]:
+        print(f"no test image of: {', '.join(missing)}")
+    return [first[label] for label in sorted(first)]

@@ -10,7 +10,14 @@ FAKE_COLAB = {
     "drive": "def mount(place):\n    with open('mounted', 'a') as file: file.write(place)\n",
     "files": (
         "def download(path):\n    with open('downloaded', 'w') as file: file.write(path)\n"
-        "def upload():\n    return {'theirs.zip': b''}\n"
+        "def upload():\n"
+        "    with open('asked', 'a') as file: file.write('once ')\n"
+        "    return {'theirs.zip': b''}\n"
+    ),
+    "output": (
+        "served = []\n"
+        "def serve_kernel_port_as_iframe(port, **options):\n"
+        "    served.append((port, options))\n"
     ),
     "_message": (
         "metadata = {}\n"

@@ -1,9 +1,7 @@
-"""Running a command in a cell, and showing a page."""
+"""Running a command in a cell."""
 
-import os
 import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -44,7 +42,7 @@ def test_an_interrupted_command_may_finish(monkeypatch, tmp_path, capsys):
         "    open('ready', 'w').close()\n"
         "    time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
-        "    time.sleep(1)\n"
+        "    time.sleep(0.1)\n"
         "    print('saved')\n"
         "    sys.exit(130)\n"
     )
@@ -55,31 +53,51 @@ def test_an_interrupted_command_may_finish(monkeypatch, tmp_path, capsys):
         processes.append(popen(*args, **kwargs))
         return processes[0]
 
-    def interrupt():  # as Jupyter does: the notebook and the processes it runs
+    def show(line, end):  # interrupts after the first line, as Jupyter does: notebook and process
+        print(line, end=end)
+        if line != "started\n":
+            return
         while not Path("ready").exists():
             time.sleep(0.01)
         processes[0].send_signal(signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        raise KeyboardInterrupt
 
+    monkeypatch.setattr(cells, "print", show, raising=False)
     monkeypatch.setattr(cells.subprocess, "Popen", start)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
     with pytest.raises(colab.Stopped, match="exit code 130: saved"):
         colab.run_module(name)
-    thread.join()
     assert capsys.readouterr().out == "started\nsaved\n"
-
-
-def test_a_page_has_a_frame_and_an_origin_of_its_own(monkeypatch, tmp_path):
-    displayed = []
-    monkeypatch.setattr("IPython.display.display", displayed.append)
-    (tmp_path / "page.html").write_text('<script>"quoted" & more</script>')
-    colab.show_page(tmp_path / "page.html", height=300)
-    (frame,) = displayed
-    assert 'sandbox="allow-scripts allow-downloads"' in frame.data  # without allow-same-origin
-    page = "&lt;script&gt;&quot;quoted&quot; &amp; more&lt;/script&gt;"
-    assert f'srcdoc="{page}"' in frame.data and "height: 300px" in frame.data
 
 
 def test_a_stop_is_one_line_in_place_of_a_traceback():
     assert colab.Stopped("no more")._render_traceback_() == ["Stopped: no more"]
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu:2"])
+def test_the_cpu_trains_the_same_with_the_same_options(device, monkeypatch):
+    commands = []
+    monkeypatch.setattr(cells, "run_module", lambda *command: commands.append(command))
+    colab.train_on_cpu(device, "kernels,train", "--preset=quick", "--epochs=2")
+    assert commands == [
+        ("experiments.run", "--study=train", "--device=cpu", "--preset=quick", "--epochs=2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "studies"), [("cpu", "train"), ("cpu:8", "train"), ("tpu", "x")]
+)
+def test_without_a_training_on_an_accelerator_the_cpu_has_nothing_to_do(
+    device, studies, monkeypatch
+):
+    monkeypatch.setattr(cells, "run_module", lambda *command: pytest.fail(str(command)))
+    colab.train_on_cpu(device, studies)
+
+
+def test_a_cpu_that_cannot_train_does_not_stop_the_notebook(monkeypatch, capsys):
+    def refuse(*command):
+        raise colab.Stopped("experiments.run ended with exit code 130: interrupted")
+
+    monkeypatch.setattr(cells, "run_module", refuse)
+    colab.train_on_cpu("tpu", "train")
+    reason = "experiments.run ended with exit code 130: interrupted"
+    assert capsys.readouterr().out == f"not compared with the CPU: {reason}\n"

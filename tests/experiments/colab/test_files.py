@@ -57,11 +57,12 @@ def test_another_machine_reads_what_was_packed_here(tmp_path):
             "here/train/two.json",
         ]
     write_results(tmp_path / "other")
-    folders = colab.other_records(" other, here-records.zip,")
+    folders = colab.other_records(" other, here-records.zip,", tmp_path)
     assert folders == [Path("other"), tmp_path / "unpacked" / "here-records" / "here"]
     names = sorted(path.name for path in folders[1].glob("*/*.json"))
     assert names == ["one.json", "one.json", "two.json"]
-    assert colab.other_records("") == colab.other_records("", upload=True) == []
+    assert colab.other_records("", tmp_path) == []
+    assert colab.other_records("", tmp_path, upload=True) == []
 
 
 def test_a_zip_file_made_by_hand_may_contain_checkpoints_and_no_folder_around_it(tmp_path):
@@ -70,21 +71,21 @@ def test_a_zip_file_made_by_hand_may_contain_checkpoints_and_no_folder_around_it
     with zipfile.ZipFile("whole.zip", "w") as packed:
         for file in [path for path in results.rglob("*") if path.is_file()]:
             packed.write(file, file.relative_to(results))
-    assert colab.other_records("whole.zip") == [tmp_path / "unpacked" / "whole"]
+    assert colab.other_records("whole.zip", tmp_path) == [tmp_path / "unpacked" / "whole"]
 
 
 def test_colabs_browser_downloads_records_and_uploads_others(fake_colab, tmp_path):
     colab.download(write_results(tmp_path / "here"))
     assert Path("downloaded").read_text() == str(tmp_path / "here-records.zip")
     Path("here-records.zip").rename("theirs.zip")
-    folders = colab.other_records("", upload=True)
+    folders = colab.other_records("", tmp_path / "here", upload=True)
     assert folders == [tmp_path / "unpacked" / "theirs" / "here"]
 
 
 def test_a_zip_file_cannot_write_outside_its_folder(tmp_path):
     with zipfile.ZipFile("bad.zip", "w") as packed:
         packed.writestr("../../outside/train/one.json", "{}")
-    (folder,) = colab.other_records("bad.zip")
+    (folder,) = colab.other_records("bad.zip", tmp_path)
     assert folder.is_relative_to(tmp_path / "unpacked" / "bad")
     assert not (tmp_path / "outside").exists()
 
@@ -95,4 +96,4 @@ def test_a_source_without_records_is_named(source, tmp_path):
     (tmp_path / "text.zip").write_text("not a zip file")
     zipfile.ZipFile(tmp_path / "hollow.zip", "w").close()
     with pytest.raises(colab.Stopped, match=f"^{source} "):
-        colab.other_records(source)
+        colab.other_records(source, tmp_path)

@@ -97,6 +97,17 @@ def test_the_code_comes_from_an_uploaded_zip_file_and_needs_no_package(tmp_path)
         assert process.stdout.strip() == str(package)
 
 
+@pytest.mark.parametrize("repository", ["https://github.com/OWNER/jaxcnn", "file:///nowhere"])
+def test_in_a_clone_of_its_own_the_notebook_uses_the_code_one_folder_up(tmp_path, repository):
+    clone = copy_packages(tmp_path / "clone")
+    for file in ("colab/jaxcnn-code/pyproject.toml", "colab/jaxcnn.zip", ".venv/a/pyproject.toml"):
+        (clone / file).parent.mkdir(parents=True, exist_ok=True)
+        (clone / file).touch()
+    process = fetch_code(clone / "colab", repository)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == str(clone / "experiments" / "colab" / "__init__.py")
+
+
 def test_the_code_comes_from_a_repository(tmp_path):
     origin = copy_packages(tmp_path / "origin")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]

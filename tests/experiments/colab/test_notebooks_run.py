@@ -1,11 +1,14 @@
 """Runs the notebooks from the first to the last cell."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -13,6 +16,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+from experiments.colab import image_folder
 from tests.support.paths import ROOT
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu").partition(":")[0]
@@ -22,12 +26,20 @@ FAKE_COLAB = {
     "__init__": "",
     "drive": "import os\ndef mount(place):\n    os.makedirs(place + '/MyDrive', exist_ok=True)\n",
     "files": "def download(path):\n    with open('downloaded', 'w') as file: file.write(path)\n",
+    "output": (
+        "def serve_kernel_port_as_iframe(port, **options):\n"
+        "    import IPython.display\n"
+        "    IPython.display.display(IPython.display.HTML(f'port {port}'))\n"
+    ),
     "_message": (
         "import os\n"
         "def blocking_request(*_, **__):\n"
         "    return {'ipynb': {'metadata': {'accelerator': os.environ['RUNTIME']}}}\n"
     ),
 }
+
+
+MAX_SAVED = 200_000  # bytes of a notebook with its outputs; the report alone has megabytes
 
 
 def open_notebook(name: str, folder: Path, **parameters: object) -> NotebookClient:
@@ -44,6 +56,7 @@ def execute(client: NotebookClient, runtime: str = "", fake: Path = ROOT) -> Non
     """Runs a notebook; on Colab if `fake` is the folder of the stand-in for `google.colab`."""
     paths = os.pathsep.join(dict.fromkeys([str(fake), str(ROOT)]))
     client.execute(env=os.environ | {"PYTHONPATH": paths, "RUNTIME": runtime})
+    assert len(nbformat.writes(client.nb).encode()) < MAX_SAVED
 
 
 def outputs(client: NotebookClient) -> list[nbformat.NotebookNode]:
@@ -61,6 +74,13 @@ def printed(client: NotebookClient) -> str:
 def pages(client: NotebookClient) -> list[str]:
     displayed = [output for output in outputs(client) if output.output_type == "display_data"]
     return [output.data["text/html"] for output in displayed]
+
+
+def lose_machine(folder: Path) -> None:
+    """Deletes what is on the machine; Google Drive outlives it, in the folder ``drive``."""
+    for path in folder.iterdir():
+        if path.name not in ("drive", "fake"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def records(folder: Path) -> dict[str, list[dict]]:
@@ -102,25 +122,41 @@ def test_the_first_cnn_prints_its_wall_time(tmp_path):
     lesson = records(tmp_path / "results" / "first_cnn")["first_cnn"]
     assert {record["provenance"]["platform"] for record in lesson} == {"cpu", DEVICE}
     assert ("No accelerator here" in output) == (DEVICE == "cpu")
-    assert len(pages(client)) == 1
+    (page,) = pages(client)
+    assert 'src="results/first_cnn/report.html"' in page
+    assert re.search(r"\d cases? on .*: measured\.", output)
 
 
 @pytest.mark.slow
-def test_custom_images_are_learned_once_and_classified(tmp_path):
+def test_custom_images_are_learned_once_though_the_machine_is_lost(tmp_path, fake_colab):
+    write_digits(tmp_path / "mine.zip")
     parameters = {
         "DEVICE": DEVICE,
+        "IMAGES": "mine.zip",
         "MODEL": "lenet_like",
         "EPOCHS": 4,
         "OPTIONS": "--learning-rate=0.004",
     }
+    results = tmp_path / "drive" / "MyDrive" / "jaxcnn" / "custom_images"
     for is_second in (False, True):
         client = open_notebook("custom_images", tmp_path, **parameters)
-        execute(client)
-        assert ("already measured on" in printed(client)) == is_second
-    (record,) = records(tmp_path / "results" / "custom_images")["train"]
-    assert record["status"] == "ok" and record["settings"]["dataset"] == "folder:images"
-    assert len(re.findall(r"images/[012]/00\.png: \d", printed(client))) == 3
-    assert len(pages(client)) == 1
+        execute(client, "NONE", fake_colab)
+        output = printed(client)
+        assert ("already measured on" in output) == is_second
+        assert re.findall(r"mine/(\d)/\d\d\.png: \d", output) == list("0123456789")
+        assert len(pages(client)) == 1
+        lose_machine(tmp_path)
+    (record,) = records(results)["train"]
+    assert record["status"] == "ok"
+    assert record["settings"]["dataset"] == f"folder:{tmp_path}/unpacked/mine"
+
+
+def write_digits(archive: Path) -> None:
+    """A zip file of 400 handwritten digits, a folder for each class."""
+    with zipfile.ZipFile(archive, "w") as packed, contextlib.chdir(archive.parent):
+        for file in image_folder("", archive.parent).glob("*/*.png"):
+            packed.write(file, file.relative_to("images"))
+        shutil.rmtree("images")
 
 
 def test_a_tpu_that_is_not_available_stops_the_notebook(tmp_path, fake_colab):
@@ -152,6 +188,7 @@ def test_a_killed_study_resumes_and_measures_every_case_once(tmp_path, fake_cola
     before = records(results)
     assert list(before) == ["first_cnn"], "killed in the second of the two"
 
+    lose_machine(tmp_path)
     others = write_other_records(tmp_path / "others")
     client = open_notebook("portability_study", tmp_path, **parameters, OTHER_RECORDS=str(others))
     execute(client, "NONE", fake_colab)
@@ -163,7 +200,10 @@ def test_a_killed_study_resumes_and_measures_every_case_once(tmp_path, fake_cola
     assert record["status"] == "ok"
     assert [entry["epoch"] for entry in record["curves"]] == [1, 2, 3, 4]
     (page,) = pages(client)
-    assert "srcdoc=" in page and "Elsewhere 3000" in page
+    assert re.fullmatch(r"port \d+", page)
+    assert "Elsewhere 3000" in (results / "report.html").read_text()
+    summary = client.nb.cells[-1].outputs[0].text
+    assert "Elsewhere 3000" in summary and "test accuracy" in summary
     assert (tmp_path / "downloaded").read_text() == str(tmp_path / "portability-records.zip")
 
 
