@@ -25,6 +25,7 @@ SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 
+_patience = PATIENCE  # of the case that is being measured; `request` changes it
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -48,17 +49,36 @@ def _print_unraisable(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
+def request(patience: float) -> None:
+    """Interrupts the case that is being measured, as a signal does; does nothing between cases.
+
+    May be called from any thread.
+
+    Args:
+      patience: seconds after which the process ends if the case does not.
+    """
+    if signal.getsignal(signal.SIGINT) in (_end_at_once, signal.default_int_handler):
+        return
+    global _patience
+    _patience = patience
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+
+
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
     """Makes the first signal raise `KeyboardInterrupt` inside the block, and a second one end it.
 
     Only the main thread receives signals: in any other thread nothing is changed.
     """
+    global _patience
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     previous_hook, finished = sys.unraisablehook, threading.Event()
+    _patience = PATIENCE
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in previous:
@@ -106,7 +126,7 @@ def exit_with(code: int) -> NoReturn:
 
 
 def _end_unless(finished: threading.Event) -> None:
-    if not finished.wait(PATIENCE):
+    if not finished.wait(_patience):
         _end_at_once(signal.SIGINT, None)
 
 
