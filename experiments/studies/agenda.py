@@ -1,0 +1,75 @@
+"""The whole study of an accelerator: command lines of `experiments.run`, the most valuable first.
+
+With ``--time-limit-total`` and without ``--study`` they run in this order, as many as fit; what the
+user gives on the command line takes precedence over the options of a line.
+"""
+
+from dataclasses import dataclass
+
+from jaxcnn.models import MODELS
+
+
+@dataclass(frozen=True)
+class Item:
+    """A part of the study.
+
+    Attributes:
+      about: what it tells.
+      options: of `experiments.run`.
+      on_host: whether it runs on the CPU of the machine, for comparison.
+    """
+
+    about: str
+    options: tuple[str, ...]
+    on_host: bool = False
+
+
+# Enough images for ten steps of the batch; what they show makes no difference to the time.
+_IMAGES = ("--dataset=synthetic:2560", "--batch-size=256")
+_SHORT = ("--epochs=2", "--warmup=0")
+_DETECTORS = ("yolov2",)  # have a study of their own
+
+AGENDA: tuple[Item, ...] = (
+    Item("operations: rates, bandwidth, share of the roofline", ("--study=kernels",)),
+    Item(
+        "ResNet-50: images per second, MFU, power",
+        ("--study=train", "--model=resnet50", *_IMAGES, "--epochs=6", "--precision=bfloat16"),
+    ),
+    Item("CIFAR-10 to 94 %", ("--study=speedrun", "--precision=bfloat16")),
+    Item("five epochs of a first CNN", ("--study=first_cnn",)),
+    Item("five epochs of a first CNN, on the CPU", ("--study=first_cnn",), True),
+    Item("training time by the size of the network", ("--study=width_sweep",)),
+    Item("training time by the size of the network, on the CPU", ("--study=width_sweep",), True),
+    Item(
+        "the largest batch of ResNet-50",
+        ("--study=batch_sweep", "--model=resnet50", "--precision=bfloat16"),
+    ),
+    Item(
+        "modern networks: images per second, MFU",
+        (
+            "--study=train",
+            "--model=convnext_tiny,efficientnet_b0",
+            *_IMAGES,
+            *_SHORT,
+            "--precision=bfloat16",
+        ),
+    ),
+    Item("latency of inference", ("--study=inference",)),
+    Item("what lower precision gains and costs", ("--study=precision",)),
+    Item("does it train the same network as the CPU?", ("--study=parity",)),
+    Item("the same steps on the CPU", ("--study=parity",), True),
+    Item("the cost of the training loop", ("--study=dispatch",)),
+    Item(
+        "every network: images per second, MFU",
+        (
+            "--study=train",
+            f"--model={','.join(name for name in MODELS if name not in _DETECTORS)}",
+            "--dataset=synthetic:640",
+            "--batch-size=64",
+            *_SHORT,
+            "--precision=bfloat16",
+        ),
+    ),
+    Item("several networks at once", ("--study=at_once",)),
+    Item("requests that arrive at random", ("--study=serving",)),
+)
