@@ -52,9 +52,13 @@ def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Rec
     with StudyProgress(console, name, shown=several) as bar:
 
         def measure(case: Case, remaining: int) -> Record:
-            bar.begin("-".join(case.parts), remaining, [record for record, _ in results])
-            results.append(run_case(name, study, case, backend, console))
-            return results[-1][0]
+            label, total = "-".join(case.parts), len(results) + remaining
+            bar.begin(label, remaining, [record for record, _ in results])
+            record, is_old = run_case(name, study, case, backend, console)
+            results.append((record, is_old))
+            place = f"{len(results)}/{total}"
+            bar.end(label, record, place, study.columns, is_old=is_old)
+            return record
 
         cases.visit(backend, measure)
     measured = [record for record, _ in results]

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from experiments.cli import FAILED, OK, parse_lists, run_command
+from experiments.cli import (
+    FAILED,
+    OK,
+    OptionalInt,
+    OptionalStr,
+    parse_lists,
+    print_start,
+    run_command,
+)
 from experiments.config import RunConfig
 from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
@@ -37,20 +45,20 @@ class PreflightConfig:
     model: str = "lenet5"
     """The network, trained by its published recipe; mlp:4096 is an MLP of that width. Your own:
     ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
-    batch_size: int | None = None
+    batch_size: OptionalInt = None
     """Images per step, over all devices together; default: the recipe's, or 128."""
-    image_size: int | None = None
+    image_size: OptionalInt = None
     """Side of the images; default: the published one."""
-    num_classes: int | None = None
+    num_classes: OptionalInt = None
     """Number of classes; default: the published one."""
-    channels: int | None = None
+    channels: OptionalInt = None
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
     strategy: str = "auto"
     """jit, pmap, data, fsdp, tensor, data_tensor, or pipeline with --microbatches; auto is jit on
     one device and data on several."""
-    mesh: str | None = None
+    mesh: OptionalStr = None
     """Devices along each axis of the strategy's mesh, as in 16x4 for data_tensor."""
-    microbatches: int | None = None
+    microbatches: OptionalInt = None
     """Parts of a batch that a device computes one after the other; default: the recipe's."""
     precision: str = "float32"
     """float32, bfloat16 or float16."""
@@ -59,9 +67,9 @@ class PreflightConfig:
     and plans nearly the same memory; full compiles as for a real run."""
     fixed_batch: bool = False
     """Do not search for the largest batch that fits."""
-    price: str | None = None
+    price: OptionalStr = None
     """Price of one chip in US dollars per hour, as in 2.5/h; default: the device table's."""
-    prices: str | None = None
+    prices: OptionalStr = None
     """A TOML file of such prices by accelerator."""
     results: str = "results"
     """Folder for records; may be a bucket."""
@@ -113,6 +121,8 @@ def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
 
 
 def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
+    if not configs[0].list_targets:
+        print_start(f"--target={configs[0].target}")
     from experiments.preflight import terminal
 
     config = configs[0]

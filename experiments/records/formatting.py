@@ -85,6 +85,23 @@ def readable_cell(record: Record, name: str) -> str:
     return text if share is None else f"{text} {plus_minus(share)}"
 
 
+def headline(record: Record, columns: Sequence[str]) -> str:
+    """The first metric of a record that is no count, or its status if it was not measured.
+
+    Args:
+      record: of a case.
+      columns: names of metrics, the most important first.
+
+    >>> headline(Record("s", "c", "ok", metrics={"steps": 5, "step_time": 0.5}), ["step_time"])
+    'step time 500 ms'
+    """
+    names = [name for name in columns if name in record.metrics]
+    name = next((name for name in names if name not in _COUNTS), None)
+    if record.status not in ("ok", "predicted") or name is None:
+        return f"{record.status}: {record.message}" if record.message else record.status
+    return f"{name.replace('_', ' ')} {readable_cell(record, name)}"
+
+
 def above_peak_remark(record: Record) -> str:
     """Why a rate of the record is above the measured peak; empty if it is not."""
     if not any(record.metrics.get(name, 0.0) > TOLERATED for name in PEAK_SHARES):
