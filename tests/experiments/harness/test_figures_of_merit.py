@@ -205,7 +205,7 @@ def test_simulated_devices_have_no_figures_of_merit():
         ("--prices={}", '"Tesla T4" = 0.35\n"cpu = 1\n', "line 2"),
         ("--prices={}", 'cpu = "cheap"\n', "line 1: the price of 'cpu' must be a positive number"),
         ("--devices={}", '[[device]]\nname = "X"\nplatform = "gpu"\nkind = ["X"]\n', "line 4"),
-        ("--preset=quik", "", "'quik'"),
+        ("--preset=quik", "", "--preset=quik: expected quick or full"),
         ("--price=", "", "--price=: write US dollars per hour"),
         ("--prices=", "", "--prices="),
     ],
