@@ -140,11 +140,11 @@ def _interleave(
     config: CompareConfig, options: Sequence[str]
 ) -> tuple[BaselineComparison, list[str]]:
     """Runs both versions in turn and compares their records; also returns notes on them."""
+    if any(option.partition("=")[0] == "--results" for option in options):
+        raise InputError("--results after --: give it before --, for both versions")
     print_start(f"--interleave {config.baseline} {config.candidate}", sys.stderr)
     from experiments.harness.interleaved_runs import prepare, run_round
 
-    if any(option.partition("=")[0] == "--results" for option in options):
-        raise InputError("--results after --: give it before --, for both versions")
     with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as scratch:
         kept = Path(config.results or scratch).expanduser().absolute()
         folders = [kept / side for side in ("baseline", "candidate")]

@@ -89,7 +89,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
     from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
-    from experiments.preflight.__main__ import PreflightConfig
+    from experiments.preflight.options import PreflightOptions
     from experiments.report.__main__ import ReportConfig
     from experiments.summary import SummaryConfig
 
@@ -99,7 +99,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
         "experiments.documents": DocumentsConfig,
         "experiments.export": ExportConfig,
         "experiments.report": ReportConfig,
-        "experiments.preflight": PreflightConfig,
+        "experiments.preflight": PreflightOptions,
         "experiments.summary": SummaryConfig,
     }
     monkeypatch.chdir(tmp_path)

@@ -48,6 +48,13 @@ def test_options_of_a_run_are_under_headings_with_their_defaults(help_of):
         assert f"--{field.name.replace('_', '-')}" in text
 
 
+def test_options_of_the_preflight_are_under_headings(help_of):
+    text = help_of("preflight")
+    headings = re.findall(r"─ (\S+) options ─", text)
+    assert headings == ["target", "network", "train-step", "compiling", "output"]
+    assert text.index("network options") < text.index("--model STR") < text.index("--precision")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_colours_are_those_that_the_environment_allows(command, help_of):
     plain = help_of(command)
