@@ -20,7 +20,15 @@ from experiments.analysis import significance
 from experiments.analysis.baseline import BaselineComparison, compare_with_baseline
 from experiments.analysis.change import WORSE as WORSE_VERDICT
 from experiments.analysis.judged_times import MIN_RUNS
-from experiments.cli import OK, WORSE, parse_options, run_command
+from experiments.cli import (
+    OK,
+    WORSE,
+    OptionalInt,
+    OptionalStr,
+    parse_options,
+    print_start,
+    run_command,
+)
 from experiments.interrupts import exit_with
 from experiments.report import baseline as output
 from jaxcnn.errors import InputError
@@ -49,10 +57,10 @@ class CompareConfig:
     one must also exceed the noise."""
     interleave: bool = False
     """Run both versions in turn, with the options of experiments.run that follow `--`."""
-    rounds: int | None = None
+    rounds: OptionalInt = None
     """Runs of each version with --interleave. Default: as many as detect a slowdown by 10 % of one
     of the times with a probability of 80 %, if runs differ by 5 %."""
-    results: str | None = None
+    results: OptionalStr = None
     """Folder for the records of --interleave; rounds that are in it are not run again. Default: a
     temporary folder."""
     json: bool = False
@@ -132,10 +140,11 @@ def _interleave(
     config: CompareConfig, options: Sequence[str]
 ) -> tuple[BaselineComparison, list[str]]:
     """Runs both versions in turn and compares their records; also returns notes on them."""
-    from experiments.harness.interleaved_runs import prepare, run_round
-
     if any(option.partition("=")[0] == "--results" for option in options):
         raise InputError("--results after --: give it before --, for both versions")
+    print_start(f"--interleave {config.baseline} {config.candidate}", sys.stderr)
+    from experiments.harness.interleaved_runs import prepare, run_round
+
     with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as scratch:
         kept = Path(config.results or scratch).expanduser().absolute()
         folders = [kept / side for side in ("baseline", "candidate")]

@@ -7,14 +7,14 @@ Usage: ``python -m experiments.export RESULTS… --out=records.parquet``, or
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from etils import epath
 
 from experiments import output_files
 from experiments.analysis.frame import frame
-from experiments.cli import OK, parse_options, run_command
+from experiments.cli import OK, OptionalStr, parse_options, print_start, run_command
 from experiments.interrupts import exit_with
 from experiments.records import load_required
 from jaxcnn.errors import InputError, require_known
@@ -34,14 +34,16 @@ class ExportConfig:
     Tables need pandas and pyarrow: `pip install -e '.[export]'`.
     """
 
-    results: tyro.conf.Positional[tuple[str, ...]] = ()
+    results: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="RESULTS …", help_behavior_hint="")]
+    ] = ()
     """Results folders, or files of records."""
     out: str = ""
     """The file to write: .csv, .parquet, .json (one list) or .jsonl (one row per line); with
     --weights .safetensors. An existing file is replaced, completely or not at all."""
-    weights: str | None = None
+    weights: OptionalStr = None
     """A checkpoint folder of a study, a Darknet .weights file, or a .safetensors file."""
-    model: str | None = None
+    model: OptionalStr = None
     """The network of --weights; default: the checkpoint's, or darknet19 for a .weights file."""
     layout: Literal["jaxcnn", "pytorch"] = "jaxcnn"
     """The names and the order of axes of --weights: jaxcnn's own, with kernels of height, width,
@@ -54,6 +56,10 @@ class ExportConfig:
             raise InputError(
                 "give either one or more results folders or --weights, as in: "
                 "python -m experiments.export results --out=records.csv"
+            )
+        if not self.out:
+            raise InputError(
+                "give the file to write, as in --out=records.csv or --out=weights.safetensors"
             )
         if not self.weights and (self.model or self.layout != "jaxcnn"):
             raise InputError("--model and --layout are for --weights, not for records")
@@ -82,6 +88,7 @@ def _export(config: ExportConfig, console: "Console") -> int:
 
 
 def _export_weights(config: ExportConfig, console: "Console") -> int:
+    print_start(f"--weights={config.weights}")
     from experiments.workloads.load_weights import load_pretrained, metadata_of
     from jaxcnn import backend, weights
 

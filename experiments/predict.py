@@ -9,12 +9,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from experiments import output_files
-from experiments.cli import OK, parse_options, run_command
+from experiments.cli import OK, OptionalInt, OptionalStr, parse_options, print_start, run_command
 from experiments.config import bounds
 from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
 class PredictConfig:
     """Classifies images with a trained network, or detects objects and draws their boxes."""
 
-    images: tyro.conf.Positional[tuple[str, ...]]
+    images: tyro.conf.Positional[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="IMAGE …", help_behavior_hint="")]
+    ]
     """Image files, as JPEG, PNG, WEBP, TIFF, BMP, GIF, PPM, TGA or JPEG 2000."""
     weights: str
     """A checkpoint folder of a study, a Darknet .weights file, or a .safetensors file of PyTorch or
     of `experiments.export`."""
-    model: str | None = None
+    model: OptionalStr = None
     """The network; default: that of the checkpoint or of the exported file, or darknet19 for a
     .weights file. Of a network of your own, where it is now: ./file.py:Factory."""
-    names: str | None = None
+    names: OptionalStr = None
     """A text file with the names of the classes, one per line; default: the checkpoint's."""
-    image_size: int | None = None
+    image_size: OptionalInt = None
     """Side of the images that the network gets; default: the checkpoint's, or the published one."""
     top: int = 5
     """Number of classes to print."""
@@ -51,7 +53,7 @@ class PredictConfig:
     """cpu, gpu, tpu or auto."""
     output: str = "."
     """Folder for the images with boxes, IMAGE.boxes.png."""
-    results: str | None = None
+    results: OptionalStr = None
     """Folder for a record of the time of an image; default: none is written."""
     score: float = 0.24
     """Show only boxes with a higher score, from 0 to 1."""
@@ -80,6 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _predict(config: PredictConfig, console: "Console") -> int:
+    print_start(f"--weights={config.weights}")
     from experiments import records
     from experiments.workloads import image_files
     from experiments.workloads.image_predictor import ImagePredictor

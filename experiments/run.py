@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jaxcnn
-from experiments.cli import FAILED, INTERRUPTED, OK, console, option_name, run_command
+from experiments.cli import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    console,
+    option_name,
+    print_start,
+    run_command,
+)
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
 from experiments.interrupts import exit_with
@@ -29,7 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(configs: Sequence[RunConfig], output: "Console") -> int:
-    if not configs[0].distributed:
+    config = configs[0]
+    if not config.distributed:
+        if not config.list:
+            print_start(f"--study={config.study}", sys.stderr if config.json else sys.stdout)
         return _print_and_run(configs, output)
     from experiments.harness.several_processes import run_as_one
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.cli import OK, parse_options, run_command
+from experiments.cli import OK, OptionalInt, parse_options, run_command
 from experiments.config import bounds
 from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
@@ -25,11 +25,11 @@ class SummaryConfig:
     model: str = "lenet5"
     """The network, see `python -m experiments.run --list`; mlp:4096 is an MLP of that width. Your
     own: ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
-    image_size: int | None = None
+    image_size: OptionalInt = None
     """Side of the images; default: the published one."""
-    num_classes: int | None = None
+    num_classes: OptionalInt = None
     """Number of classes; default: the published one."""
-    channels: int | None = None
+    channels: OptionalInt = None
     """Channels of the images, 1 or 3; default: the published ones, or 3."""
 
     def __post_init__(self):

@@ -18,6 +18,18 @@ from jaxcnn.chips import has_tpu
 from jaxcnn.errors import InputError, require_known
 
 PLATFORMS = ("cpu", "gpu", "tpu", "auto")
+# What other programs call them, in lower case.
+_GPU_NAMES = ("amd", "cuda", "gpus", "hip", "nvidia", "rocm")
+_UNSUPPORTED = {
+    "intel": "Intel's accelerators",
+    "metal": "Apple's GPUs",
+    "mps": "Apple's GPUs",
+    "npu": "NPUs",
+    "oneapi": "Intel's accelerators",
+    "sycl": "Intel's accelerators",
+    "vulkan": "Vulkan devices",
+    "xpu": "Intel's accelerators",
+}
 
 _INSTALL_HINTS = {
     "gpu": (
@@ -119,7 +131,7 @@ def _first_of_each_process(devices: tuple[jax.Device, ...], count: int) -> tuple
 def _parse(device: str) -> tuple[str, int | None]:
     """Splits ``gpu:2`` into platform and device count."""
     platform, _, count = device.partition(":")
-    require_known("device", platform, PLATFORMS)
+    _require_platform(device, platform, count)
     if not count and ":" not in device:
         return platform, None
     if platform == "auto" or not re.fullmatch(r"[1-9]\d{0,3}", count):
@@ -128,6 +140,22 @@ def _parse(device: str) -> tuple[str, int | None]:
             "as in cpu:8 or gpu:2; auto takes no number"
         )
     return platform, int(count)
+
+
+def _require_platform(device: str, platform: str, count: str) -> None:
+    """Raises `InputError` for a name that is not in `PLATFORMS`, with the one that is meant."""
+    name = platform.lower()
+    known = "gpu" if name in _GPU_NAMES else name
+    if known != platform and known in PLATFORMS:
+        number = f":{count}" if count else ""
+        vendors = " for NVIDIA's and AMD's GPUs alike" if known == "gpu" != name else ""
+        raise InputError(f"--device={device}: write --device={known}{number}{vendors}")
+    if name in _UNSUPPORTED:
+        raise InputError(
+            f"--device={device}: {_UNSUPPORTED[name]} are not supported; "
+            f"known are {', '.join(PLATFORMS)}"
+        )
+    require_known("device", platform, PLATFORMS)
 
 
 def _configure_jax(platform: str, count: int | None) -> None:

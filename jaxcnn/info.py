@@ -3,11 +3,13 @@
 python -m jaxcnn.info
 """
 
+import argparse
 import contextlib
 import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Sequence
 
 import jax
 
@@ -59,12 +61,23 @@ def package_versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None, program: str = "python -m jaxcnn.info") -> int:
     """Prints `environment_info`.
 
+    Args:
+      arguments: the command line, on which there can be only ``--help``; that of this process if
+        None.
+      program: how it was called.
+
     Returns:
-      The exit code: 2 if `JAXCNN_KERNELS` requests kernels that cannot be used, otherwise 0.
+      The exit code: 2 for anything else on the command line, or if `JAXCNN_KERNELS` requests
+      kernels that cannot be used, otherwise 0.
     """
+    parser = argparse.ArgumentParser(program, description=__doc__.partition("\n")[0])
+    _, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        print(f"error: {program} has no options: {unknown[0]!r} was given", file=sys.stderr)
+        return 2
     with contextlib.suppress(InputError):  # what there is instead is part of the information
         backend.select()
     print(environment_info())

@@ -38,6 +38,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("harness",),
         ("studies",),
         (
+            "__main__",
             "run",
             "compare",
             "export",

@@ -30,7 +30,15 @@ RUN_BY_CI = ("python3 -m venv", "pip install", "pytest", ".ci/run", ".venv/bin/p
 FENCE = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(python -m experiments\.\w+\s[^`]+)`")
 LONGEST_LINE = 100
-QUICK = ("--list", "--help", "--dry-run", "experiments.summary", "jaxcnn.info")  # of a few seconds
+PROGRAMS = {"python": [], "jaxcnn": ["-m", "experiments"]}
+QUICK = (
+    "--list",
+    "--help",
+    "--version",
+    "--dry-run",
+    "experiments.summary",
+    "jaxcnn.info",
+)  # of a few seconds
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
@@ -81,7 +89,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
     from experiments.documents import DocumentsConfig
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
-    from experiments.preflight.__main__ import PreflightConfig
+    from experiments.preflight.options import PreflightOptions
     from experiments.report.__main__ import ReportConfig
     from experiments.summary import SummaryConfig
 
@@ -91,7 +99,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
         "experiments.documents": DocumentsConfig,
         "experiments.export": ExportConfig,
         "experiments.report": ReportConfig,
-        "experiments.preflight": PreflightConfig,
+        "experiments.preflight": PreflightOptions,
         "experiments.summary": SummaryConfig,
     }
     monkeypatch.chdir(tmp_path)
@@ -121,8 +129,8 @@ def test_commands(commands, word, tmp_path, request):
             request.getfixturevalue("tfds_dir")
             command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
         first, *arguments = shlex.split(command)
-        assert first == "python", "documents call nothing but Python"
-        done = run([sys.executable, *arguments], tmp_path)
+        assert first in PROGRAMS, "documents call nothing but Python and the console script"
+        done = run([sys.executable, *PROGRAMS[first], *arguments], tmp_path)
         no_device = f"no {word.upper()} is available" in done.stderr and done.returncode == 2
         allowed = done.returncode == 0 or (word in ("gpu", "tpu") and no_device)
         assert allowed, done.stdout + done.stderr

@@ -11,12 +11,12 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 from etils import epath
 
 from experiments.cli import (
+    Kind,
     flatten,
     given_options,
     option_name,
@@ -167,20 +167,21 @@ def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[An
     Raises:
       InputError: a value that is not allowed.
     """
-    kind = _Kind.of(option)
+    kind = Kind.of(option)
+    words = _words(option, kind)
     shown = f"{key} = {json.dumps(given, default=str, ensure_ascii=False)}"
     for parts in _split(option, kind, given):
-        if not parts or not all(map(kind.admits, parts)):
-            raise InputError(f"{shown}: must be {kind.words}")
+        if not parts or not all(_admits(kind, part) for part in parts):
+            raise InputError(f"{shown}: must be {words}")
         try:
             texts = [str(part) for part in parts]
             is_flag = kind.type is bool
             yield parts[0] if is_flag else parse_value(RunOptions, PROGRAM, option.name, texts)
         except InputError:
-            raise InputError(f"{shown}: must be {kind.words}") from None
+            raise InputError(f"{shown}: must be {words}") from None
 
 
-def _split(option: dataclasses.Field, kind: "_Kind", given: Any) -> list[list[Any]]:
+def _split(option: dataclasses.Field, kind: Kind, given: Any) -> list[list[Any]]:
     """The parts of each value: several for a tuple, else one."""
     items = given if isinstance(given, list) else [given]
     if kind.is_tuple:
@@ -193,34 +194,16 @@ def _split(option: dataclasses.Field, kind: "_Kind", given: Any) -> list[list[An
     return [[given]]
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What an option may be in a file.
+def _words(option: dataclasses.Field, kind: Kind) -> str:
+    """What an option may be in a file, for messages."""
+    if kind.choices:
+        return " or ".join(json.dumps(choice) for choice in kind.choices)
+    may_be_list = kind.is_tuple or {"several", "joined"} & option.metadata.keys()
+    return _WORDS[kind.type] + (", or a list of them" if may_be_list else "")
 
-    Attributes:
-      type: of a value, or of each part of a tuple.
-      words: what is allowed, for messages.
-      is_tuple: whether it has several parts.
-    """
 
-    type: type
-    words: str
-    is_tuple: bool = False
-
-    @classmethod
-    def of(cls, option: dataclasses.Field) -> "_Kind":
-        """The kind of a field of `RunConfig`; None, which TOML does not have, is left out."""
-        kinds = [each for each in get_args(option.type) if each is not NoneType]
-        kind: Any = kinds[0] if NoneType in get_args(option.type) else option.type
-        if get_origin(kind) is Literal:
-            return cls(str, " or ".join(json.dumps(choice) for choice in get_args(kind)))
-        is_tuple = get_origin(kind) is tuple
-        part = get_args(kind)[0] if is_tuple else kind
-        may_be_list = is_tuple or {"several", "joined"} & option.metadata.keys()
-        return cls(part, _WORDS[part] + (", or a list of them" if may_be_list else ""), is_tuple)
-
-    def admits(self, part: Any) -> bool:
-        """Whether a value of TOML has the type; a whole number is also a number."""
-        if isinstance(part, bool):
-            return self.type is bool
-        return isinstance(part, (float, int) if self.type is float else self.type)
+def _admits(kind: Kind, part: Any) -> bool:
+    """Whether a value of TOML has the type; a whole number is also a number."""
+    if isinstance(part, bool):
+        return kind.type is bool
+    return isinstance(part, (float, int) if kind.type is float else kind.type)

@@ -6,7 +6,9 @@ marks those of the former that may be lists, each value of which is a configurat
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from experiments.cli import OptionalFloat, OptionalInt, OptionalStr, unset
 
 IDENTITY = {"identity": True}
 SEVERAL = IDENTITY | {"several": True}
@@ -35,10 +37,10 @@ class DeviceAndStudyOptions:
     strategy: str = field(default="auto", metadata=SEVERAL)
     """How a step is placed on devices: jit, pmap, data, fsdp, tensor, data_tensor, or pipeline with
     --microbatches; auto is jit on one device and data on several."""
-    mesh: str | None = field(default=None, metadata=identity_unless(None))
+    mesh: OptionalStr = field(default=None, metadata=identity_unless(None))
     """Devices along each axis of the strategy's mesh: --mesh=2x4 divides the batch among 2 and the
     channels among 4; default: the smallest prime factor of their number for the channels."""
-    config: str | None = None
+    config: OptionalStr = None
     """A TOML file of these options, such as batch_size = [32, 64]; the command line wins."""
     list: bool = False
     """Show studies, models, data sets and strategies, and exit."""
@@ -53,18 +55,18 @@ class DistributedOptions:
     distributed: bool = False
     """This is one of several processes. SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are
     recognised; elsewhere the next three options say which one."""
-    coordinator: str | None = None
+    coordinator: OptionalStr = None
     """HOST:PORT of process 0."""
-    num_processes: int | None = None
+    num_processes: OptionalInt = None
     """The number of processes."""
-    process_id: int | None = None
+    process_id: OptionalInt = None
     """Number of this process, from 0."""
     connect_timeout: float = 300.0
     """Seconds within which all processes have to start."""
-    step_limit: float | None = None
+    step_limit: OptionalFloat = None
     """Seconds that train steps, with the evaluation or checkpoint after them, may take before the
     run ends and names the process that is late; default: 600 with --distributed, else none."""
-    resume_from: str | None = field(default=None, metadata=identity_unless(None))
+    resume_from: OptionalStr = field(default=None, metadata=identity_unless(None))
     """Continue the run of this checkpoint folder, which may have had another number of devices or
     another strategy."""
 
@@ -78,19 +80,21 @@ class ModelAndDataOptions:
     package.module:Factory, a class or a function that takes num_classes and rngs."""
     dataset: str = field(default="digits", metadata=SEVERAL)
     """digits, mnist, cifar10, cats_vs_dogs, tfds:NAME, folder:PATH or synthetic."""
-    data_dir: str | None = None
+    data_dir: OptionalStr = None
     """Folder of prepared TFDS data; default: TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    image_size: int | None = field(default=None, metadata=SEVERAL)
+    image_size: OptionalInt = field(default=None, metadata=SEVERAL)
     """Side of the images that the network gets; default: its published size, or that of the data
     set for a network of your own."""
-    num_classes: int | None = field(default=None, metadata=identity_unless(None))
+    num_classes: OptionalInt = field(default=None, metadata=identity_unless(None))
     """Number of classes of synthetic images; other data sets have their own. Default: 10."""
-    resize: int | None = field(default=None, metadata=IDENTITY)
+    resize: OptionalInt = field(default=None, metadata=IDENTITY)
     """Side to which images are resized before a crop of --image-size is taken."""
-    normalise: Literal["standard", "unit", "image"] | None = field(default=None, metadata=IDENTITY)
+    normalise: Annotated[
+        Literal["standard", "unit", "image"] | None, unset("{standard,unit,image}")
+    ] = field(default=None, metadata=IDENTITY)
     """Pixels to mean 0 and variance 1 per channel of the training set; to 0 … 1; or to mean 0 and
     variance 1 per image."""
-    augment: str | None = field(default=None, metadata=IDENTITY | JOINED)
+    augment: OptionalStr = field(default=None, metadata=IDENTITY | JOINED)
     """Random augmentations, comma-separated: shift, flip, crop, randaugment:2:9, …, or none; see
     `--list`."""
     validation: float = field(default=0.1, metadata=IDENTITY)
@@ -101,7 +105,7 @@ class ModelAndDataOptions:
     """Worker processes of the streamed pipeline; 0 reads in threads."""
     skip_bad_images: bool = False
     """Skip files of a folder that cannot be read."""
-    init_from: str | None = field(default=None, metadata=IDENTITY)
+    init_from: OptionalStr = field(default=None, metadata=IDENTITY)
     """Start from these weights: a checkpoint folder, a Darknet .weights file, or a
     .safetensors file of PyTorch or of `experiments.export`."""
     freeze: bool = field(default=False, metadata=IDENTITY)
@@ -114,53 +118,58 @@ class TrainingOptions:
 
     precision: str = field(default="float32", metadata=SEVERAL)
     """float32, bfloat16, or float16 with loss scaling."""
-    batch_size: int | None = field(default=None, metadata=SEVERAL)
+    batch_size: OptionalInt = field(default=None, metadata=SEVERAL)
     """Images per step, over all devices together; default: the recipe's or the data set's."""
-    epochs: int | None = field(default=None, metadata=IDENTITY)
+    epochs: OptionalInt = field(default=None, metadata=IDENTITY)
     """Passes over the training set, in each stage; default: the recipe's or the data set's."""
-    optimizer: str | None = field(default=None, metadata=SEVERAL)
+    optimizer: OptionalStr = field(default=None, metadata=SEVERAL)
     """sgd, momentum, nesterov, adam, rmsprop, rmsprop_1 (its epsilon is 1), rmsprop_momentum,
     adamw, lamb, muon or speedrun."""
-    learning_rate: float | None = field(default=None, metadata=SEVERAL)
+    learning_rate: OptionalFloat = field(default=None, metadata=SEVERAL)
     """The initial learning rate; the largest one if there is a warm-up."""
-    schedule: str | None = field(default=None, metadata=IDENTITY)
+    schedule: OptionalStr = field(default=None, metadata=IDENTITY)
     """Learning-rate schedule: constant, cosine, poly:POWER, step:EPOCHS:FACTOR or
     milestones:SHARE,SHARE:FACTOR."""
-    weight_decay: float | None = field(default=None, metadata=IDENTITY)
+    weight_decay: OptionalFloat = field(default=None, metadata=IDENTITY)
     """Factor of half the squared norm of the weights, added to the loss; with adamw, lamb and muon,
     of the weights, subtracted from them."""
-    moving_average: float | None = field(default=None, metadata=IDENTITY)
+    moving_average: OptionalFloat = field(default=None, metadata=IDENTITY)
     """Decay of the averaged weights that are evaluated; 0 for none."""
-    warmup: float | None = field(default=None, metadata=identity_unless(0))
+    warmup: OptionalFloat = field(default=None, metadata=identity_unless(0))
     """Epochs at the start of each stage in which the learning rate grows linearly; 0 for none."""
-    clip_norm: float | None = field(default=None, metadata=identity_unless(0))
+    clip_norm: OptionalFloat = field(default=None, metadata=identity_unless(0))
     """The largest norm of all gradients together; larger ones are scaled down. 0 for no limit."""
-    label_smoothing: float | None = field(default=None, metadata=identity_unless(0))
+    label_smoothing: OptionalFloat = field(default=None, metadata=identity_unless(0))
     """Share of a training label that is divided among all classes; 0 for none."""
-    mixup: float | None = field(default=None, metadata=identity_unless(0))
+    mixup: OptionalFloat = field(default=None, metadata=identity_unless(0))
     """Alpha of mixup, the weighted mean of two training images; 0 for none."""
-    cutmix: float | None = field(default=None, metadata=identity_unless(0))
+    cutmix: OptionalFloat = field(default=None, metadata=identity_unless(0))
     """Alpha of CutMix, a rectangle from another training image; 0 for none. With --mixup each batch
     gets one of the two."""
-    microbatches: int | None = field(default=None, metadata=identity_unless(1))
+    microbatches: OptionalInt = field(default=None, metadata=identity_unless(1))
     """Parts of a batch that a device computes one after the other, to save memory."""
-    stages: tuple[float, ...] | None = field(default=None, metadata=IDENTITY)
-    """Learning-rate factors, one per stage; each stage starts from the best weights so far."""
-    patience: tuple[int, ...] | None = field(default=None, metadata=IDENTITY)
-    """Epochs without improvement after which a stage ends; one value per stage, or one for all."""
-    monitor: Literal["validation_accuracy", "validation_loss"] | None = field(
-        default=None, metadata=identity_unless("validation_accuracy")
+    stages: Annotated[tuple[float, ...] | None, unset("FLOAT …")] = field(
+        default=None, metadata=IDENTITY
     )
+    """Learning-rate factors, one per stage; each stage starts from the best weights so far."""
+    patience: Annotated[tuple[int, ...] | None, unset("INT …")] = field(
+        default=None, metadata=IDENTITY
+    )
+    """Epochs without improvement after which a stage ends; one value per stage, or one for all."""
+    monitor: Annotated[
+        Literal["validation_accuracy", "validation_loss"] | None,
+        unset("{validation_accuracy,validation_loss}"),
+    ] = field(default=None, metadata=identity_unless("validation_accuracy"))
     """What decides which epoch is the best, from which stages start and after which they end."""
-    target_accuracy: float | None = field(default=0.95, metadata=IDENTITY)
+    target_accuracy: OptionalFloat = field(default=0.95, metadata=IDENTITY)
     """Validation accuracy; the time until it is first reached is recorded."""
-    target_loss: float | None = field(default=None, metadata=IDENTITY)
+    target_loss: OptionalFloat = field(default=None, metadata=IDENTITY)
     """Training loss, weight decay included; the time until it is first reached is recorded."""
     seed: int = field(default=0, metadata=SEVERAL)
     """Seed of weights, order, dropout and augmentation."""
-    seeds: int | None = None
+    seeds: OptionalInt = None
     """So many seeds, from 0 on: --seeds=3 is --seed=0,1,2."""
-    save_every: int | None = None
+    save_every: OptionalInt = None
     """Steps between two checkpoints; default: at the end of an epoch, at most every ten seconds."""
 
 
@@ -170,15 +179,15 @@ class MeasuringOptions:
 
     force: bool = False
     """Measure again, from the start, even if there is a record or a checkpoint."""
-    price: str | None = None
+    price: OptionalStr = None
     """Price of one accelerator in US dollars per hour, as in 2.5/h; default: the device table's."""
-    prices: str | None = None
+    prices: OptionalStr = None
     """A TOML file of such prices by accelerator: "NVIDIA H100 80GB HBM3" = 2.5."""
-    devices: str | None = None
+    devices: OptionalStr = None
     """A TOML file of additional accelerators, laid out as experiments/hardware/devices.toml."""
-    memory_limit: int | None = None
+    memory_limit: OptionalInt = None
     """Memory limit in bytes of a case in a process of its own; default: most of what is free."""
-    launches: int | None = None
+    launches: OptionalInt = None
     """How often the study `peers` starts each library; default: 5 with --preset=full, else 1."""
     time_limit: float = 1800.0
     """Time limit in seconds of such a case."""
@@ -193,7 +202,7 @@ class OutputOptions:
 
     results: str = "results"
     """Folder for records, checkpoints and the report; may be a bucket."""
-    log_dir: str | None = None
+    log_dir: OptionalStr = None
     """Folder for TensorBoard scalars of the training runs; needs the extra `tensorboard`."""
     json: bool = False
     """Print one JSON document on stdout, and everything else on stderr."""

@@ -1,6 +1,7 @@
 """Keeps two runs of one case from writing into each other's checkpoints."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -12,6 +13,8 @@ from etils import epath
 
 from experiments import output_files
 from jaxcnn.errors import InputError
+
+_ATTEMPTS = 10
 
 
 @contextlib.contextmanager
@@ -31,8 +34,7 @@ def case_lock(scratch: epath.Path) -> Iterator[None]:
     path = lock_path(scratch)
     lock = filelock.FileLock(path, mode=0o666)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
+        _acquire(lock, path.parent)
     except filelock.Timeout as error:
         raise InputError(
             f"another run is measuring this case in {scratch.parent}: "
@@ -48,6 +50,20 @@ def case_lock(scratch: epath.Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(path)  # one who waits notices that its file has no name any more
         lock.release()
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # if nothing was measured
+
+
+def _acquire(lock: filelock.BaseFileLock, folder: Path) -> None:
+    """Makes the folder and acquires the lock in it, though another run may remove an empty one."""
+    for _ in range(_ATTEMPTS):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+            return
+        except FileNotFoundError:
+            continue
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
 
 
 def lock_path(scratch: epath.Path) -> Path:

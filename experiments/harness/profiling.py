@@ -6,6 +6,7 @@ The trace is taken after everything has been measured, because tracing slows the
 import importlib.util
 
 import jax
+from etils import epath
 from rich.console import Console
 
 from experiments.config import RunConfig
@@ -55,27 +56,50 @@ def trace(run_steps: RunSteps, state: TrainState, config: FitConfig, context: Co
       context: of the case; the trace is written beside its checkpoints.
     """
     steps = max(1, min(STEPS_PER_DISPATCH, config.steps_per_epoch // (1 + DISPATCHES)))
-    folder = context.scratch.with_name(f"{context.case}.profile")
+    place = folder(context.scratch)
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # a train step is one call
     try:
         state, _ = run_steps(state, config.steps, steps)
-        with jax.profiler.trace(str(folder), profiler_options=options):
+        with jax.profiler.trace(str(place), profiler_options=options):
             for number in range(1, 1 + DISPATCHES):
                 with jax.profiler.StepTraceAnnotation("train", step_num=number):
                     state, _ = run_steps(state, config.steps + number * steps, steps)
     except Exception as error:
         _print(context.console, f"no profile: {type(error).__name__}: {error}")
         return
+    _print(
+        context.console,
+        f"profile   {DISPATCHES} dispatches of {steps} train steps, traced after everything was "
+        "measured",
+    )
+    print_place(place, context.console)
+
+
+def folder(scratch: epath.Path) -> epath.Path:
+    """Where the profile of a case is.
+
+    Args:
+      scratch: the case's folder of checkpoints.
+    """
+    return scratch.with_name(f"{scratch.name.removesuffix('.checkpoints')}.profile")
+
+
+def exists(folder: epath.Path) -> bool:
+    """Whether there is a trace in the folder of a profile."""
+    return any(folder.glob("plugins/profile/*/*"))
+
+
+def print_place(folder: epath.Path, console: Console) -> None:
+    """Prints where a profile is and how to open it."""
     files = sorted(folder.glob("plugins/profile/*/*.trace.json.gz"))
     file = files[-1].name if files else "its file"
-    lines = {
-        "profile": f"{folder}: {DISPATCHES} dispatches of {steps} train steps, traced after "
-        "everything was measured",
-        "": f"pip install xprof && xprof --logdir={folder}, or open {file} in ui.perfetto.dev",
-    }
-    for name, text in lines.items():
-        _print(context.console, f"{name:<9} {text}")
+    _print(console, f"profile   {folder}")
+    _print(
+        console,
+        f"          pip install xprof && xprof --logdir={folder}, or open {file} in "
+        "ui.perfetto.dev",
+    )
 
 
 def _print(console: Console, line: str) -> None:

@@ -13,6 +13,7 @@ from rich.table import Column
 from rich.text import Text
 
 from experiments.records import Record
+from experiments.records.formatting import headline
 from jaxcnn.training import FitConfig
 from jaxcnn.training.loop import Watcher
 
@@ -91,6 +92,7 @@ class StudyProgress:
             _TimeLeftColumn(),
             _text_column("{task.fields[case]}", ratio=2),
         )
+        self._console, self._study, self._shown = console, study, shown
         self._bar = _make_bar(console, *columns, shown=shown)
         self._task = self._bar.add_task(
             study, visible=False, case="", seconds_per_case=None, since=0.0
@@ -126,6 +128,25 @@ class StudyProgress:
             since=time.monotonic(),
             refresh=True,
         )
+
+    def end(
+        self, case: str, record: Record, place: str, columns: Sequence[str], *, is_old: bool
+    ) -> None:
+        """Prints a line about a case that has ended, where no bar shows that.
+
+        Args:
+          case: its name.
+          record: its record.
+          place: which one it is, such as ``3/8``.
+          columns: the metrics of the study; the first that is no count is printed.
+          is_old: whether it was measured earlier.
+        """
+        if not self._shown or self._console.is_interactive:
+            return
+        seconds = record.provenance.get("case_seconds")
+        time_taken = "measured earlier" if is_old else f"{seconds or 0.0:.1f} s"
+        line = f"{self._study} {place}  {case}  {headline(record, columns)}  {time_taken}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def seconds_left(seconds_per_case: float, remaining: int, elapsed: float) -> float:

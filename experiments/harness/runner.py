@@ -10,6 +10,7 @@ from etils import epath
 from rich.console import Console
 
 from experiments import analysis, interrupts, records, report
+from experiments.harness import requested_files
 from experiments.harness.case_lock import case_lock
 from experiments.harness.execution import execute
 from experiments.harness.figures_of_merit import compute, reprice
@@ -52,9 +53,13 @@ def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Rec
     with StudyProgress(console, name, shown=several) as bar:
 
         def measure(case: Case, remaining: int) -> Record:
-            bar.begin("-".join(case.parts), remaining, [record for record, _ in results])
-            results.append(run_case(name, study, case, backend, console))
-            return results[-1][0]
+            label, total = "-".join(case.parts), len(results) + remaining
+            bar.begin(label, remaining, [record for record, _ in results])
+            record, is_old = run_case(name, study, case, backend, console)
+            results.append((record, is_old))
+            place = f"{len(results)}/{total}"
+            bar.end(label, record, place, study.columns, is_old=is_old)
+            return record
 
         cases.visit(backend, measure)
     measured = [record for record, _ in results]
@@ -79,7 +84,9 @@ def plan(cases: StudyCases, backend: Backend) -> list[PlannedCase]:
         named = case_name(case, backend)
         results = epath.Path(case.config.results).expanduser()
         record = records.find(results, cases.name, named, cases.study.answers)
-        known.update([named] if record is not None and not case.config.force else [])
+        scratch = _scratch(results, cases.name, named)
+        again = case.config.force or requested_files.missing(cases.study, case, scratch)
+        known.update([named] if record is not None and not again else [])
         return record or Record(cases.name, named, "predicted")
 
     visited = cases.visit(backend, predict)
@@ -95,7 +102,7 @@ def plan(cases: StudyCases, backend: Backend) -> list[PlannedCase]:
 def run_case(
     name: str, study: Study, case: Case, backend: Backend, console: Console
 ) -> tuple[Record, bool]:
-    """Measures a case unless it has a record already.
+    """Measures a case unless it has a record already, and the files that the options request.
 
     With several processes, all measure it and process 0 writes the record.
 
@@ -108,15 +115,24 @@ def run_case(
     """
     named = case_name(case, backend)
     results = records.prepare_folder(case.config.results)
-    context = Context(backend, results / name / f"{named}.checkpoints", console)
+    context = Context(backend, _scratch(results, name, named), console)
     existing = distributed.of_main(
         f"{name}/{named}/existing",
         lambda: _existing_record(study, case, context),
         encode=lambda record: record and records.to_json(record),
         decode=lambda entry: entry and records.from_json(entry),
     )
-    if existing is not None:
+    missing = existing and distributed.of_main(
+        f"{name}/{named}/files", lambda: requested_files.missing(study, case, context.scratch)
+    )
+    if existing is not None and not missing:
+        requested_files.print_places(study, case, context.scratch, console)
         return reprice(existing, case.config, backend), True
+    if missing:
+        when, what = existing.provenance.get("time"), " and ".join(missing)
+        line = f"measured again: the record of {when}, which is kept, is without {what}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        case = dataclasses.replace(case, config=case.config.replace(force=True))
     start = time.perf_counter()
     result = _measure(study, case, context)
     record = distributed.of_main(
@@ -126,6 +142,11 @@ def run_case(
         decode=records.from_json,
     )
     return record, False
+
+
+def _scratch(results: epath.Path, study: str, case: str) -> epath.Path:
+    """The folder for the checkpoints of a case."""
+    return results / study / f"{case}.checkpoints"
 
 
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:

@@ -143,6 +143,10 @@ def _always(case: Case, backend: Backend) -> bool:
     return True
 
 
+def _never(case: Case) -> bool:
+    return False
+
+
 def _nothing(case: Case) -> None:
     pass
 
@@ -171,6 +175,8 @@ class Study:
         as it takes to reject what is impossible. Called before anything is measured if there are
         several configurations; a single one is rejected by `measure`.
       spans_processes: whether a case may use the devices of several processes (``--distributed``).
+      is_training_run: ``is_training_run(case)``: whether the case is a run of the training loop, of
+        which ``--profile`` and ``--log-dir`` keep files.
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
         and the like mean anything for this case on these devices.
     """
@@ -184,6 +190,7 @@ class Study:
     answers: tuple[str, ...] = ("ok",)
     check: Callable[[Case], None] = _nothing
     spans_processes: bool = False
+    is_training_run: Callable[[Case], bool] = _never
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
 
     def __post_init__(self):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import optax
 from etils import epath
+from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.harness.study import Context
@@ -14,6 +15,8 @@ from experiments.records import prepare_folder
 from jaxcnn import distributed
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
+
+_EVENT_FILES = "events.*"
 
 
 def check(log_dir: str | None) -> None:
@@ -57,17 +60,39 @@ def log_scalars(
     if config.log_dir is None or not distributed.is_main():
         yield []
         return
-    folder = epath.Path(config.log_dir).expanduser() / context.study / context.case
-    context.console.print(
-        f"scalars   {folder}; tensorboard --logdir={config.log_dir} shows them",
-        highlight=False,
-        soft_wrap=True,
-    )
-    writer = ScalarWriter(folder, config.batch_size, schedule, config.stages, history, step)
+    print_place(config.log_dir, context.scratch, context.console)
+    place = folder(config.log_dir, context.scratch)
+    writer = ScalarWriter(place, config.batch_size, schedule, config.stages, history, step)
     try:
         yield [writer]
     finally:
         writer.close()
+
+
+def folder(log_dir: str, scratch: epath.Path) -> epath.Path:
+    """Where the scalars of a case are.
+
+    Args:
+      log_dir: value of the option.
+      scratch: the case's folder of checkpoints.
+    """
+    case = scratch.name.removesuffix(".checkpoints")
+    return epath.Path(log_dir).expanduser() / scratch.parent.name / case
+
+
+def exists(folder: epath.Path) -> bool:
+    """Whether there is an event file in the folder of a case."""
+    return any(folder.glob(_EVENT_FILES))
+
+
+def print_place(log_dir: str, scratch: epath.Path, console: Console) -> None:
+    """Prints where the scalars of a case are and how to see them."""
+    console.print(
+        f"scalars   {folder(log_dir, scratch)}; tensorboard --logdir={log_dir} shows them",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 class ScalarWriter:
@@ -107,7 +132,7 @@ class ScalarWriter:
         self._stages = stages
         self._history = history
         folder.mkdir(parents=True, exist_ok=True)
-        has_earlier_file = any(folder.glob("events.*"))
+        has_earlier_file = exists(folder)
         self._file = EventsWriter(str(folder / "events"), f".{history.sessions}")
         start = SessionLog(status=SessionLog.START)  # TensorBoard drops events from this step on
         self._file.write_event(Event(step=step + 1, wall_time=time.time(), session_log=start))

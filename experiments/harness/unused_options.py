@@ -18,8 +18,9 @@ def unused_options(
     """Names of the given options that make no difference to any of the cases.
 
     An option counts as used if a case has its value in its settings, or if the cases would be
-    others without it. A list counts as used if the cases of its values differ. Only options that
-    identify a case are looked at; the others do not depend on the study.
+    others without it. A list counts as used if the cases of its values differ. --profile and
+    --log-dir count as used if a case is a training run. The other options that do not identify a
+    case do not depend on the study.
 
     Args:
       configs: as parsed, no defaults filled in.
@@ -32,8 +33,9 @@ def unused_options(
         if "identity" in field.metadata
         and any(getattr(config, field.name) != field.default for config in configs)
     }
-    lists = varied(configs)
-    return [
+    lists, studies = varied(configs), list(studies)
+    unused = [] if _have_training_runs(studies) else ["profile", "log_dir"]
+    return [name for name in unused if getattr(configs[0], name)] + [
         name
         for name, default in given.items()
         if not any(
@@ -43,6 +45,15 @@ def unused_options(
             for each in studies
         )
     ]
+
+
+def _have_training_runs(studies: Iterable[StudyCases]) -> bool:
+    return any(
+        each.study.is_training_run(case)
+        for each in studies
+        for cases in each.series
+        for case in cases
+    )
 
 
 def _distinguishes(

@@ -1,15 +1,13 @@
 """The command line: ``python -m experiments.preflight --target=tpu-v5e-1``."""
 
-import dataclasses
 import itertools
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from experiments.cli import FAILED, OK, parse_lists, run_command
-from experiments.config import RunConfig
+from experiments.cli import FAILED, OK, flatten, parse_lists, print_start, run_command
 from experiments.interrupts import exit_with
+from experiments.preflight.options import PreflightConfig, PreflightOptions
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,77 +18,6 @@ if TYPE_CHECKING:
 
 
 LISTS = ("batch_size", "image_size")  # the other lists are split when the cases are made
-
-
-@dataclass(frozen=True)
-class PreflightConfig:
-    """Compiles train steps for accelerators that are not attached; reports memory and bounds.
-
-    Nothing is run. Models, targets, strategies and precisions may be comma-separated lists, or
-    `all`, batch and image sizes lists; each combination is a case. The exit code is 0 only if every
-    program compiles and fits.
-    """
-
-    target: str = "colab"
-    """tpu-v5e-4 (Google's name), tpu-v5e:2x4 (the shape of a slice), gpu-t4, gpu-h100-8, cpu;
-    colab: the accelerators of its free tier; all: one target of each kind."""
-    model: str = "lenet5"
-    """The network, trained by its published recipe; mlp:4096 is an MLP of that width. Your own:
-    ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
-    batch_size: int | None = None
-    """Images per step, over all devices together; default: the recipe's, or 128."""
-    image_size: int | None = None
-    """Side of the images; default: the published one."""
-    num_classes: int | None = None
-    """Number of classes; default: the published one."""
-    channels: int | None = None
-    """Channels of the images, 1 or 3; default: the published ones, or 3."""
-    strategy: str = "auto"
-    """jit, pmap, data, fsdp, tensor, data_tensor, or pipeline with --microbatches; auto is jit on
-    one device and data on several."""
-    mesh: str | None = None
-    """Devices along each axis of the strategy's mesh, as in 16x4 for data_tensor."""
-    microbatches: int | None = None
-    """Parts of a batch that a device computes one after the other; default: the recipe's."""
-    precision: str = "float32"
-    """float32, bfloat16 or float16."""
-    effort: Literal["quick", "full"] = "quick"
-    """quick compiles at the compiler's lowest optimization level, which takes a tenth of the time
-    and plans nearly the same memory; full compiles as for a real run."""
-    fixed_batch: bool = False
-    """Do not search for the largest batch that fits."""
-    price: str | None = None
-    """Price of one chip in US dollars per hour, as in 2.5/h; default: the device table's."""
-    prices: str | None = None
-    """A TOML file of such prices by accelerator."""
-    results: str = "results"
-    """Folder for records; may be a bucket."""
-    time_limit: float = 1800.0
-    """Time limit in seconds for compiling one program."""
-    force: bool = False
-    """Compile again, even if the result is known."""
-    list_targets: bool = False
-    """Show the targets and which compilers are installed, and exit."""
-
-    def run_config(self) -> RunConfig:
-        """The options that the study reads, as a configuration of a run.
-
-        Raises:
-          InputError: a number that is out of range.
-        """
-        return RunConfig(
-            batch_size=self.batch_size,
-            image_size=self.image_size,
-            num_classes=self.num_classes,
-            mesh=self.mesh,
-            microbatches=self.microbatches,
-            dataset="synthetic",  # of images of any size
-            price=self.price,
-            prices=self.prices,
-            results=self.results,
-            time_limit=self.time_limit,
-            force=self.force,
-        )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,14 +32,17 @@ def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
       InputError: an unknown option or a value that is not allowed.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    config, lists = parse_lists(PreflightConfig, "experiments.preflight", arguments, LISTS)
+    options, lists = parse_lists(PreflightOptions, "experiments.preflight", arguments, LISTS)
+    flat = flatten(options)
     return [
-        dataclasses.replace(config, **dict(zip(lists, values, strict=True)))
+        PreflightConfig(**flat | dict(zip(lists, values, strict=True)))
         for values in itertools.product(*lists.values())
     ]
 
 
 def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
+    if not configs[0].list_targets:
+        print_start(f"--target={configs[0].target}")
     from experiments.preflight import terminal
 
     config = configs[0]

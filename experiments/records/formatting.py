@@ -8,7 +8,7 @@ from typing import Any
 from experiments.measure.above_peak import TOLERATED, UNKNOWN
 from experiments.measure.intervals import noise_remark, plus_minus, uncertainty
 from experiments.records import Record
-from experiments.records.units import quantity, readable
+from experiments.records.units import COUNTS, quantity, readable
 
 PEAK_SHARES = ("mfu_measured_peak", "roofline_share")
 _LABEL_SETTINGS = (
@@ -33,6 +33,23 @@ def readable_cell(record: Record, name: str) -> str:
         return f"{readable(name, record.metrics[name])} †"
     text, share = readable(name, record.metrics.get(name)), _uncertainty(record, name)
     return text if share is None else f"{text} {plus_minus(share)}"
+
+
+def headline(record: Record, columns: Sequence[str]) -> str:
+    """The first metric of a record that is no count, or its status if it was not measured.
+
+    Args:
+      record: of a case.
+      columns: names of metrics, the most important first.
+
+    >>> headline(Record("s", "c", "ok", metrics={"steps": 5, "step_time": 0.5}), ["step_time"])
+    'step time 500 ms'
+    """
+    names = [name for name in columns if name in record.metrics]
+    name = next((name for name in names if name not in COUNTS), None)
+    if record.status not in ("ok", "predicted") or name is None:
+        return f"{record.status}: {record.message}" if record.message else record.status
+    return f"{name.replace('_', ' ')} {readable_cell(record, name)}"
 
 
 def above_peak_remark(record: Record) -> str:

@@ -15,7 +15,7 @@ _PREFIXES = (
     (1e-6, "µ"),
     (1e-9, "n"),
 )
-_COUNTS = (
+COUNTS = (
     "parameters",
     "steps",
     "epochs",
@@ -47,7 +47,7 @@ def readable(name: str, value: float | None) -> str:
     if value is None:
         return "–"
     unit = METRICS[name].unit
-    if name in _COUNTS:
+    if name in COUNTS:
         return f"{value:,.0f} {unit}".strip()
     if unit == "share":
         return percent(value)

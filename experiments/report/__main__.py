@@ -4,9 +4,9 @@ Run as ``python -m experiments.report --results A B --out report.html``.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from experiments.cli import OK, parse_options, run_command
+from experiments.cli import OK, parse_options, run_command, unset
 from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ReportConfig:
     """Builds one self-contained page from records, and prints their summary."""
 
-    results: tuple[str, ...] = ("results",)
+    results: Annotated[tuple[str, ...], unset("FOLDER …")] = ("results",)
     """Results folders, of any number of machines."""
     out: str = "report.html"
     """The file to write; an existing file is replaced. With .pdf (all sections) or .png (the top)

@@ -113,15 +113,20 @@ def _classic_case(
     return Case(config, settings, (name, library, config.dataset), fingerprint)
 
 
+def is_training_run(case: Case) -> bool:
+    """Whether a case is a network, not one of the classic models."""
+    return "library" not in case.settings
+
+
 def check(case: Case) -> None:
     """Rejects impossible networks, as `train.check` does; the classic models take any data."""
-    if "library" not in case.settings:
+    if is_training_run(case):
         train.check(case)
 
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Fits one model and evaluates it on the test images."""
-    if "library" not in case.settings:
+    if is_training_run(case):
         return train.measure(case, dataclasses.replace(context, console=Console(quiet=True)))
     start, config = time.perf_counter(), case.config
     dataset = data.open_dataset(

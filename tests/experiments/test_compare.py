@@ -161,7 +161,7 @@ def test_cases_with_the_same_label_have_their_names(write_sides, capsys):
         (["{0}", "{1}/train"], "no records there; a results folder has them as STUDY/CASE.json"),
         (["{0}", "{0}/train/cut.json"], "cut.json: left out"),
         (["{0}", "{1}"], "have no case of the same study and settings in common"),
-        (["{0}"], "candidate"),
+        (["{0}"], "CANDIDATE must be given"),
         (["{0}", "{1}", "--rounds=3"], "--rounds and --results need --interleave"),
         (["{0}", "{1}", "--", "--study=train"], "they need --interleave"),
         (["{0}", "{1}", "--interleave", "--rounds=0"], "--rounds=0: must be from 1 to 1000"),
@@ -175,8 +175,9 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, message, write_sides
     (epath.Path(folders[0]) / "train" / "cut.json").write_text("{")
     assert compare.main([argument.format(*folders) for argument in arguments]) == 2
     output = capsys.readouterr()
-    assert output.err.startswith("error: ") and message in output.err
-    assert output.err.count("\n") == 1 and not output.out
+    lines = [line for line in output.err.splitlines() if ": starting --interleave " not in line]
+    assert len(lines) == 1 and lines[0].startswith("error: ") and message in lines[0]
+    assert not output.out
 
 
 def test_a_study_run_twice_is_the_same_and_a_hundredfold_time_is_suspicious(tmp_path, capsys):

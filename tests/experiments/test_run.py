@@ -30,6 +30,7 @@ SMALL = [
         (["--precision=float23"], "unknown precision 'float23': did you mean 'float32'"),
         (["--augment=shfit"], "unknown augmentation 'shfit': did you mean 'shift'"),
         (["--device=cup"], "unknown device 'cup': did you mean 'cpu'"),
+        (["--device=cuda:2"], "--device=cuda:2: write --device=gpu:2 for NVIDIA's and AMD's GPUs"),
         (["--batch-size=0"], "--batch-size=0: must be from 1 to"),
         (["--batch-size=20000"], "batch size 20000 is larger than the training set of 144 images"),
         (
@@ -62,8 +63,8 @@ def test_an_unwritable_results_folder_is_noticed_before_training(capsys, tmp_pat
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--bach-size=3", "Perhaps you meant: --batch-size"),
-        ("--batch-size=abc", "'abc'"),
+        ("--bach-size=3", "unknown option --bach-size: did you mean --batch-size? "),
+        ("--batch-size=abc", "--batch-size=abc: expected a whole number"),
         ("--optimizer=adm", "did you mean 'adam'"),
     ],
 )

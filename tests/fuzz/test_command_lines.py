@@ -93,6 +93,22 @@ NOT_FUZZED = {
 }
 
 
+def mistakes(options: list[str]) -> list[list[str]]:
+    """Command lines that no command accepts."""
+    return [
+        *([f"{option[:-1]}{end}=1"] for option in options for end in ("", "__", "é")),
+        *([option.replace("--", "-")] for option in options),
+        ["--no-such-option=1"],
+        ["--=1"],
+        ["-"],
+        ["--"],
+        ["---"],
+        ["-x"],
+        ["--no-such-option", "1"],
+        ["--\x1b[31m"],
+    ]
+
+
 def calls() -> list[tuple[str, str, str]]:
     """Every command, option and value, in a random order that is the same each time."""
     every = [
@@ -126,4 +142,19 @@ def test_bad_values_of_options(tmp_path, capsys, monkeypatch):
         if code not in expected or not is_clear or attacks.DEFECT in error:
             failures.append((command, option, value[:40], code, error[-300:]))
     attacks.report(capsys, "bad values of options", outcomes)
+    assert failures == [], "\n".join(map(str, failures))
+
+
+def test_unknown_options_and_arguments(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failures = []
+    for command, (main, _, options) in COMMANDS.items():
+        for arguments in mistakes(options):
+            if arguments[0].partition("=")[0] in options:
+                continue
+            code, error = main(arguments), capsys.readouterr().err
+            words = ("unknown option", "unexpected argument", "must be given", "give ")
+            is_named = any(word in error for word in words) and "tyro" not in error
+            if code != 2 or not attacks.one_line_error(error) or not is_named:
+                failures.append((command, arguments, code, error[-300:]))
     assert failures == [], "\n".join(map(str, failures))

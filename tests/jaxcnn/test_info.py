@@ -102,7 +102,7 @@ def test_the_request_of_the_environment(ops_folder, monkeypatch):
 
 def test_an_invalid_request_is_shown_and_is_an_error(ops_folder, monkeypatch, capsys):
     monkeypatch.setenv(loader.ENVIRONMENT_VARIABLE, "avx512")
-    assert info.main() == 2
+    assert info.main([]) == 2
     printed = capsys.readouterr()
     reason = "JAXCNN_KERNELS=avx512: these kernels cannot be used: not built"
     assert facts(printed.out)["kernels in use"].startswith(f"none: {reason}")

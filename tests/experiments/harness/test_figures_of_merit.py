@@ -165,7 +165,7 @@ def test_a_record_is_shown_at_current_prices_and_its_file_stays_unchanged(tmp_pa
     first = only_record(tmp_path)["metrics"]["flops_per_dollar"]
     capsys.readouterr()
     assert run.main([*TRAIN, "--price=36/h", f"--results={tmp_path}"]) == 0
-    assert "36 $/h" in capsys.readouterr().out
+    assert "$36.00/h" in capsys.readouterr().out
     assert only_record(tmp_path)["metrics"]["flops_per_dollar"] == first
 
 
@@ -205,7 +205,7 @@ def test_simulated_devices_have_no_figures_of_merit():
         ("--prices={}", '"Tesla T4" = 0.35\n"cpu = 1\n', "line 2"),
         ("--prices={}", 'cpu = "cheap"\n', "line 1: the price of 'cpu' must be a positive number"),
         ("--devices={}", '[[device]]\nname = "X"\nplatform = "gpu"\nkind = ["X"]\n', "line 4"),
-        ("--preset=quik", "", "'quik'"),
+        ("--preset=quik", "", "--preset=quik: expected quick or full"),
         ("--price=", "", "--price=: write US dollars per hour"),
         ("--prices=", "", "--prices="),
     ],

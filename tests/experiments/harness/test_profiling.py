@@ -48,7 +48,7 @@ def test_a_profile_traces_steps_beyond_the_measured_ones(tmp_path, capsys, pipel
     assert f"xprof --logdir={trace.parents[3]}, or open {trace.name} in ui.perfetto.dev" in output
 
 
-def test_the_traced_dispatches_stay_within_an_epoch():
+def test_the_traced_dispatches_stay_within_an_epoch(tmp_path):
     counts = []
 
     def run_steps(state, step, count):
@@ -60,10 +60,7 @@ def test_the_traced_dispatches_stay_within_an_epoch():
     context = types.SimpleNamespace(
         console=types.SimpleNamespace(print=lambda *args, **options: None)
     )
-    context.case, context.scratch = (
-        "c",
-        types.SimpleNamespace(with_name=lambda name: types.SimpleNamespace(glob=lambda _: [])),
-    )
+    context.scratch = tmp_path / "c.checkpoints"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             profiling.jax.profiler,

@@ -127,6 +127,38 @@ def test_the_first_case_shows_no_time_left_and_a_single_case_no_bar(terminal):
         assert plain_lines(read_output())[-2:] == ["all", ""]
 
 
+def test_without_a_terminal_a_case_that_has_ended_is_a_line():
+    columns = ("members", "step_time", "test_accuracy")
+    record = Record(
+        "at_once",
+        "a",
+        "ok",
+        metrics={"members": 5, "step_time": 0.002, "test_accuracy": 0.5},
+        provenance={"case_seconds": 12.34},
+    )
+    failed = Record("at_once", "b", "failed", message="no memory", metrics={"step_time": 0.1})
+    file = io.StringIO()
+    with StudyProgress(Console(file=file, width=20), "at_once") as cases:
+        cases.end("lenet5-[b]-32", record, "1/3", columns, is_old=False)
+        cases.end("b", failed, "2/3", columns, is_old=False)
+        cases.end("c", record, "3/3", ("members",), is_old=True)
+    with StudyProgress(Console(file=file), "train", shown=False) as cases:
+        cases.end("a", record, "1/1", columns, is_old=False)
+    assert file.getvalue().splitlines() == [
+        "at_once 1/3  lenet5-[b]-32  step time 2 ms  12.3 s",
+        "at_once 2/3  b  failed: no memory  0.0 s",
+        "at_once 3/3  c  ok  measured earlier",
+    ]
+
+
+def test_on_a_terminal_the_bar_shows_that_a_case_has_ended(terminal):
+    console, read_output = terminal
+    with StudyProgress(console, "search") as cases:
+        cases.begin("a", 1, [])
+        cases.end("a", Record("s", "a", "ok"), "1/1", (), is_old=False)
+        assert "1/1  a" not in read_output()
+
+
 def test_combined_watcher_passes_every_event_to_each_watcher():
     events = []
 

@@ -1,105 +1,23 @@
-"""What every command of this package shares: parsing of options, errors to exit codes."""
+"""From a command line to a dataclass of options."""
 
 import contextlib
 import dataclasses
 import io
-import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from experiments import interrupts
+from experiments.cli import mistakes
+from experiments.cli.help import coloured_stdout
+from experiments.cli.option_types import option_name
+from experiments.cli.outcome import BAD_INPUT
+from experiments.cli.program_name import program_name
 from jaxcnn.errors import InputError
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-OK, FAILED, WORSE = 0, 1, 3
-BAD_INPUT, INTERRUPTED = interrupts.BAD_INPUT, interrupts.INTERRUPTED
-_TRACEBACK = "JAXCNN_TRACEBACK"  # environment variable
-_HOW_TO_SEE = f"{_TRACEBACK}=1 shows where; please report it"
-WIDTH = 120  # columns where stdout is no terminal
-
 Options = TypeVar("Options")
-
-
-def run_command(command: Callable[["Console"], int]) -> int:
-    """Runs a command and turns its outcome into an exit code.
-
-    Args:
-      command: ``command(console)`` returns `OK` or `FAILED`.
-
-    Returns:
-      `OK`; `FAILED` if a case failed, the output could not be written, or for a defect of this
-      program; `WORSE` if a comparison found something worse; `BAD_INPUT` for input that cannot be
-      used, with one line on stderr, and the traceback of a user's own code below it; `INTERRUPTED`
-      after Ctrl-C.
-    """
-    _prepare_streams()
-    try:
-        code = command(console())
-        sys.stdout.flush()
-        return code
-    except InputError as error:
-        _print_error(str(error))
-        if error.details:
-            print(error.details, file=sys.stderr)
-        return BAD_INPUT
-    except BrokenPipeError:  # the reader of our output, such as head, has closed the pipe
-        _discard_output()
-        return FAILED
-    except KeyboardInterrupt:
-        print(interrupts.MESSAGE, file=sys.stderr)
-        return INTERRUPTED
-    except OSError as error:
-        _discard_output()
-        place = f" ({error.filename})" if error.filename else ""
-        _print_error(f"{error.strerror or error}{place}; make room or check the permissions there")
-        _print_traceback()
-        return FAILED
-    except Exception as error:
-        _print_error(f"{type(error).__name__}: {error} -- a defect of this program: {_HOW_TO_SEE}")
-        _print_traceback()
-        return FAILED
-
-
-def _print_error(message: str) -> None:
-    """One line on stderr, without control characters."""
-    line = " ".join(f"error: {message}".split())
-    print("".join(c if c.isprintable() else "\ufffd" for c in line), file=sys.stderr)
-
-
-def _print_traceback() -> None:
-    if os.environ.get(_TRACEBACK):
-        traceback.print_exc()
-
-
-def _prepare_streams() -> None:
-    """Makes every stream writable by any text: closed ones, ASCII terminals, names of any bytes."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the caller: another file would get its number
-            os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, as long as the process
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _discard_output() -> None:
-    """Lets Python's last flush succeed on a pipe that is closed or a disk that is full."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def console() -> "Console":
-    """A console on the current stdout; plain and of fixed width if that is no terminal."""
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else WIDTH)
 
 
 def parse_options(
@@ -118,19 +36,20 @@ def parse_options(
         because it may be set by default.
 
     Raises:
-      InputError: tyro's message, which is a box of several lines, in one line.
+      InputError: an unknown option, or a value that is not allowed.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    called = program_name(program)
+    mistakes.check(options, arguments, called, has_defaults=defaults is not None)
     named = Annotated[options, tyro.conf.arg(name="")]  # type: ignore[valid-type]  # a variable
-    markers: list[Any] = [tyro.conf.OmitArgPrefixes]
+    markers: list[Any] = [tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName]
     default: Any = defaults
     if defaults is None:
         markers, default = [*markers, tyro.conf.FlagCreatePairsOff], tyro.MISSING_NONPROP
     message = io.StringIO()
     try:
-        with contextlib.redirect_stderr(message):
-            return tyro.cli(
-                named, args=arguments, prog=f"python -m {program}", default=default, config=markers
-            )
+        with coloured_stdout(), contextlib.redirect_stderr(message):
+            return tyro.cli(named, args=arguments, prog=called, default=default, config=markers)
     except SystemExit as end:
         if end.code != BAD_INPUT:  # --help
             raise
@@ -224,11 +143,6 @@ def parse_value(options: type[Options], program: str, name: str, texts: Sequence
     option = option_name(name)
     arguments = [f"{option}={texts[0]}"] if len(texts) == 1 else [option, *texts]
     return flatten(parse_options(options, program, arguments))[name]
-
-
-def option_name(name: str) -> str:
-    """The option of a field, as on the command line: ``--batch-size`` of ``batch_size``."""
-    return f"--{name.replace('_', '-')}"
 
 
 def flatten(options: Any) -> dict[str, Any]:
