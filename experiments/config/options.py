@@ -191,6 +191,10 @@ class MeasuringOptions:
     """How often the study `peers` starts each library; default: 5 with --preset=full, else 1."""
     time_limit: float = 1800.0
     """Time limit in seconds of such a case."""
+    time_limit_total: OptionalStr = None
+    """Limit on the time of the whole command, as in 90s, 9m or 1h30m: what is measured then is
+    interrupted, and the same command goes on from there. Without --study the most valuable part of
+    the whole study is done first (docs/your-gpu.md)."""
     profile: bool = False
     """After each training run trace a few more steps with jax.profiler, into
     results/STUDY/CASE.profile."""

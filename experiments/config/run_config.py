@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments import output_files
 from experiments.config import bounds
+from experiments.config.durations import parse_duration
 from experiments.config.options import (
     DeviceAndStudyOptions,
     DistributedOptions,
@@ -62,6 +63,8 @@ class RunConfig(
         for name in ("coordinator", "num_processes", "process_id"):
             if not self.distributed and getattr(self, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} goes with --distributed")
+        if self.seconds_in_total is not None and self.distributed:
+            raise InputError("--time-limit-total is for a single process: leave --distributed out")
         if self.json and self.list:
             raise InputError("--json goes with a run or with --dry-run, not with --list")
 
@@ -87,6 +90,18 @@ class RunConfig(
         """Names of the augmentations, in order."""
         names = () if self.augment in (None, "none") else self.augment.split(",")
         return tuple(name.strip() for name in names)
+
+    @property
+    def seconds_in_total(self) -> float | None:
+        """The limit on the time of the whole command; None if there is none."""
+        if self.time_limit_total is None:
+            return None
+        return parse_duration(self.time_limit_total, "--time-limit-total")
+
+    @property
+    def names_a_study(self) -> bool:
+        """Whether other studies than the default ones were chosen."""
+        return self.study != RunConfig.study
 
     def replace(self, **changes: Any) -> "RunConfig":
         return dataclasses.replace(self, **changes)

@@ -1,17 +1,15 @@
 """A limit on the time of a whole command: the case that is measured when it ends is interrupted."""
 
 import contextlib
-import re
+import math
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from experiments import interrupts
-from jaxcnn.errors import InputError
 
 PATIENCE = 60.0  # seconds that an interrupted case may take to end, such as for compiling
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 
 class TimeIsUp(Exception):
@@ -20,8 +18,9 @@ class TimeIsUp(Exception):
 
 @dataclass(frozen=True)
 class Deadline:
-    """Whether the time is up; never, unless it is that of `deadline`."""
+    """When the time is up; never, unless it is that of `deadline`."""
 
+    end: float = math.inf  # on the clock of time.monotonic
     _event: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -29,10 +28,18 @@ class Deadline:
         """Whether the time is up."""
         return self._event.is_set()
 
+    @property
+    def seconds_left(self) -> float:
+        """The time left; infinite without a limit."""
+        return max(0.0, self.end - time.monotonic())
+
     def require_time(self) -> None:
         """Raises `TimeIsUp` if it is."""
         if self.is_over:
             raise TimeIsUp
+
+
+NO_LIMIT = Deadline()
 
 
 @contextlib.contextmanager
@@ -45,10 +52,10 @@ def deadline(seconds: float | None) -> Iterator[Deadline]:
     Args:
       seconds: from now on; None for no limit.
     """
-    result = Deadline()
     if seconds is None:
-        yield result
+        yield NO_LIMIT
         return
+    result = Deadline(time.monotonic() + seconds)
 
     def expire() -> None:
         result._event.set()
@@ -61,24 +68,3 @@ def deadline(seconds: float | None) -> Iterator[Deadline]:
         yield result
     finally:
         timer.cancel()
-
-
-def parse_duration(text: str, option: str) -> float:
-    """Seconds of a duration such as ``90``, ``90s``, ``9m`` or ``1h30m``.
-
-    Args:
-      text: the duration.
-      option: whose value it is, for the message.
-
-    Raises:
-      InputError: it is something else, or zero.
-
-    >>> parse_duration("9m", "--time-limit-total"), parse_duration("1h30m5", "--time-limit-total")
-    (540.0, 5405.0)
-    """
-    match = _DURATION.fullmatch(text.strip())
-    parts = match.groups(default="0") if match else ("0", "0", "0")
-    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=True))
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise InputError(f"{option}={text}: expected a duration such as 90s, 9m or 1h30m")
-    return seconds

@@ -12,6 +12,7 @@ from rich.console import Console
 from experiments import analysis, interrupts, records, report
 from experiments.harness import requested_files
 from experiments.harness.case_lock import case_lock
+from experiments.harness.deadline import NO_LIMIT, Deadline, TimeIsUp
 from experiments.harness.execution import execute
 from experiments.harness.figures_of_merit import compute, reprice
 from experiments.harness.isolation import measure_isolated
@@ -19,7 +20,7 @@ from experiments.harness.progress import StudyProgress
 from experiments.harness.study import Case, CaseResult, Context, Study
 from experiments.harness.study_cases import StudyCases, case_name
 from experiments.records import Record, provenance
-from jaxcnn import distributed
+from jaxcnn import distributed, training
 from jaxcnn.backend import Backend
 
 _FINISHED = "finished"  # a file in the scratch folder of a case that is measured
@@ -40,8 +41,19 @@ class PlannedCase:
     seconds: float | None
 
 
-def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Record]:
+def run_study(
+    cases: StudyCases, backend: Backend, console: Console, limit: Deadline = NO_LIMIT
+) -> list[Record]:
     """Measures every case of a study that has no record yet, and prints the results.
+
+    Args:
+      cases: of the study.
+      backend: the devices.
+      console: for progress and results.
+      limit: when it is over, the case that is being measured is given up, and no other is begun.
+
+    Returns:
+      The records of the cases that were measured, now or earlier.
 
     Raises:
       InputError: a case is impossible as configured.
@@ -53,6 +65,7 @@ def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Rec
     with StudyProgress(console, name, shown=several) as bar:
 
         def measure(case: Case, remaining: int) -> Record:
+            limit.require_time()
             label, total = "-".join(case.parts), len(results) + remaining
             bar.begin(label, remaining, [record for record, _ in results])
             record, is_old = run_case(name, study, case, backend, console)
@@ -61,8 +74,16 @@ def run_study(cases: StudyCases, backend: Backend, console: Console) -> list[Rec
             bar.end(label, record, place, study.columns, is_old=is_old)
             return record
 
-        cases.visit(backend, measure)
+        try:
+            cases.visit(backend, measure)
+        except (TimeIsUp, KeyboardInterrupt, training.Interrupted):
+            if not limit.is_over:
+                raise
+            line = f"time is up: {name} has {len(results)} cases; the same command goes on"
+            console.print(line, markup=False, highlight=False)
     measured = [record for record, _ in results]
+    if not measured:
+        return []
     if several:
         report.print_table(console, name, study.columns, measured)
     else:

@@ -5,7 +5,8 @@ import time
 import pytest
 
 from experiments import interrupts
-from experiments.harness.deadline import TimeIsUp, deadline, parse_duration
+from experiments.config.durations import parse_duration
+from experiments.harness.deadline import TimeIsUp, deadline
 from jaxcnn.errors import InputError
 from jaxcnn.training.interrupt import deferred_interrupts
 

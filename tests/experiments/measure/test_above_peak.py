@@ -97,7 +97,7 @@ def record(provenance: dict) -> Record:
 )
 def test_a_share_above_one_is_marked_everywhere(provenance, reason):
     shown = record(provenance)
-    assert readable_cell(shown, "mfu_measured_peak") == "1.9800 †"
+    assert readable_cell(shown, "mfu_measured_peak") == "198 % †"
     assert readable_cell(shown, "roofline_share") == "0.5000"
     assert remarks(shown)[0] == f"† {reason}" and len(set(remarks(shown))) == len(remarks(shown))
     assert f"198.0 % of the peak measured here ({reason})" in summary.sentences([shown])[0]
@@ -108,4 +108,4 @@ def test_a_share_above_one_is_marked_everywhere(provenance, reason):
 
 def test_a_share_below_one_has_no_mark():
     plain = dataclasses.replace(record({}), metrics={"mfu_measured_peak": 1.04})
-    assert readable_cell(plain, "mfu_measured_peak") == "1.0400" and remarks(plain) == []
+    assert readable_cell(plain, "mfu_measured_peak") == "104 %" and remarks(plain) == []

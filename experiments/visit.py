@@ -1,0 +1,94 @@
+"""One visit to an accelerator: as much of the whole study as fits, the most valuable part first."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from experiments import session
+from experiments.cli import FAILED, INTERRUPTED, OK
+from experiments.config import RunConfig
+from experiments.config.configurations import parse
+from experiments.session import Outcome
+from jaxcnn.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from experiments.harness.deadline import Deadline
+    from experiments.studies.agenda import Item
+
+_RESERVE = 10.0  # seconds of a run on the CPU for ending, and for the report
+
+
+def visit(
+    arguments: Sequence[str], config: RunConfig, console: "Console", limit: "Deadline"
+) -> Outcome:
+    """Runs the items of the agenda in order until the time is up, and prints what became of each.
+
+    An item that is impossible here, because its data or a package are not there, is left out.
+
+    Args:
+      arguments: the command line, which takes precedence over the options of an item.
+      config: of the command line.
+      console: for results and messages.
+      limit: of time.
+    """
+    from experiments.report import print_rows
+    from experiments.studies.agenda import AGENDA
+    from jaxcnn import backend
+
+    has_host = backend.select(config.device).platform != "cpu"
+    measured, plan, codes, rows = [], [], [], []
+    for item in AGENDA:
+        if item.on_host and not has_host:
+            continue
+        if limit.is_over:
+            rows.append((item.about, "not begun: the same command goes on"))
+            continue
+        console.print(f"\n{item.about}: {' '.join(item.options)}", markup=False, highlight=False)
+        try:
+            outcome = _run(item, arguments, console, limit)
+        except InputError as error:
+            rows.append((item.about, f"left out: {error}"))
+            continue
+        codes.append(outcome.code)
+        measured += outcome.records
+        plan += outcome.plan or []
+        if outcome.code == INTERRUPTED and not limit.is_over:
+            return outcome
+        rows.append((item.about, _state(outcome, limit)))
+    print_rows(console, "this visit", ("part of the study", "state"), rows)
+    code = FAILED if FAILED in codes else OK
+    return Outcome(code, measured, plan if config.dry_run else None)
+
+
+def _run(item: "Item", arguments: Sequence[str], console: "Console", limit: "Deadline") -> Outcome:
+    if item.on_host:
+        return _run_on_host(item, arguments, limit)
+    return session.run(parse([*item.options, *arguments]), console, 1, limit)
+
+
+def _run_on_host(item: "Item", arguments: Sequence[str], limit: "Deadline") -> Outcome:
+    """Runs an item in a process that uses the CPU alone; its records are in the results folder."""
+    seconds = int(limit.seconds_left - _RESERVE)
+    if seconds <= 0:
+        return Outcome(OK)
+    options = [f"--time-limit-total={seconds}s", "--device=cpu"]
+    command = [sys.executable, "-m", "experiments.run", *item.options, *arguments, *options]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, env=environment, stdout=sys.stderr)
+    return Outcome(OK if done.returncode == 0 else FAILED)
+
+
+def _state(outcome: Outcome, limit: "Deadline") -> str:
+    counts: dict[str, int] = {}
+    for record in outcome.records:
+        counts[record.status] = counts.get(record.status, 0) + 1
+    text = ", ".join(f"{count} {status}" for status, count in counts.items())
+    if outcome.plan is not None:
+        return f"{len(outcome.plan)} cases"
+    if limit.is_over:
+        return f"{text or 'begun'}; time is up: the same command goes on"
+    return text or ("done" if outcome.code == OK else "failed")

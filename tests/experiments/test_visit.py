@@ -1,0 +1,110 @@
+"""One visit to an accelerator, rehearsed on a CPU: in order, within the time, and again."""
+
+import json
+
+import pytest
+
+from experiments import run, visit
+from experiments.config.configurations import parse
+from experiments.harness.study_cases import collect_cases
+from experiments.studies import STUDIES, agenda
+from experiments.studies.agenda import AGENDA, Item
+from jaxcnn import backend
+from jaxcnn.errors import InputError
+from tests.support.records import read_records
+
+TRAINING = ("--study=train", "--model=logistic", "--dataset=synthetic:2000", "--batch-size=8")
+SMALL = (
+    Item("descent", ("--study=descent",)),
+    Item("no data", (*TRAINING[:2], "--dataset=folder:/nonexistent")),
+    Item("training", (*TRAINING, "--epochs=2000", "--save-every=5")),
+    Item("never begun", ("--study=kernels",)),
+    Item("on the CPU", ("--study=descent",), on_host=True),
+)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(agenda, "AGENDA", SMALL)
+
+
+def arguments(folder, *more: str) -> list[str]:
+    return ["--device=cpu:1", f"--results={folder}", *more]
+
+
+def test_a_visit_does_what_fits_and_the_next_one_goes_on(small, tmp_path, capsys):
+    command = arguments(tmp_path, "--time-limit-total=12s")
+    assert run.main(command) == 0
+    text = capsys.readouterr().out
+    assert "left out: " in text and "/nonexistent" in text
+    assert "time is up: train has 0 cases; the same command goes on" in text
+    assert "not begun: the same command goes on" in text and "on the CPU" not in text
+    assert (tmp_path / "report.html").exists()
+    assert len(read_records(tmp_path, "descent")) == 3 and not read_records(tmp_path, "train")
+    (checkpoints,) = tmp_path.glob("train/*.checkpoints")
+    before = {path.name for path in (checkpoints / "last").iterdir()}
+    assert run.main(command) == 0
+    assert "already measured" not in capsys.readouterr().err
+    assert len(read_records(tmp_path, "descent")) == 3  # not measured twice
+    after = {path.name for path in (checkpoints / "last").iterdir()}
+    steps = [max(int(name) for name in names if name.isdigit()) for names in (before, after)]
+    assert steps[0] < steps[1]
+
+
+def test_a_plan_and_json(small, tmp_path, capsys):
+    command = arguments(tmp_path, "--time-limit-total=5m", "--dry-run", "--json", "--epochs=1")
+    assert run.main(command) == 0
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [case["study"] for case in cases][:4] == ["descent"] * 3 + ["train"]
+    # What the command line gives takes precedence over the agenda.
+    assert cases[3]["settings"]["epochs"] == 1
+
+
+def test_a_named_study_is_measured_alone_within_the_limit(tmp_path, capsys):
+    command = arguments(tmp_path, *TRAINING, "--epochs=2000", "--time-limit-total=6s")
+    assert run.main(command) == 0
+    assert "time is up: train has 0 cases" in capsys.readouterr().out
+
+
+def test_the_part_on_the_cpu_runs_in_a_process_of_its_own(tmp_path, monkeypatch):
+    commands = []
+
+    class Done:
+        returncode = 0
+
+    monkeypatch.setattr(
+        visit.subprocess, "run", lambda command, **options: commands.append(command) or Done()
+    )
+
+    class Limit:
+        seconds_left = 100.0
+
+    item = Item("on the CPU", ("--study=parity",), on_host=True)
+    visit._run_on_host(item, ["--device=gpu", "--preset=full"], Limit())
+    (command,) = commands
+    config = parse(command[3:])[0]
+    assert (config.device, config.study, config.preset) == ("cpu", "parity", "full")
+    assert config.seconds_in_total == 90.0
+    Limit.seconds_left = 5.0
+    visit._run_on_host(item, [], Limit())
+    assert len(commands) == 1
+
+
+def test_bad_limits_are_one_line(tmp_path, capsys):
+    assert run.main(arguments(tmp_path, "--time-limit-total=soon")) == 2
+    assert "--time-limit-total=soon: expected a duration such as" in capsys.readouterr().err
+    assert run.main(["--distributed", "--time-limit-total=9m"]) == 2
+    assert "leave --distributed out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("item", AGENDA, ids=lambda item: item.about)
+def test_every_item_of_the_agenda_is_possible(item):
+    devices = backend.select("cpu:1")
+    configs = parse([*item.options, "--device=cpu:1", "--preset=full"])
+    for name in configs[0].studies:
+        try:
+            cases = collect_cases(name, STUDIES[name], configs, devices)
+        except InputError as error:
+            assert "is not prepared in" in str(error)  # CIFAR-10 or MNIST is not on this machine
+        else:
+            assert cases.names(devices)
