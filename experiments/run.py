@@ -62,13 +62,13 @@ def _document(
     arguments: Sequence[str], configs: Sequence[RunConfig], console: "Console", hosts: int
 ) -> tuple[int, dict[str, Any]]:
     """The exit code, and the document of ``--json``, which is empty after an interruption."""
-    from experiments import session
     from experiments.harness.deadline import deadline
+    from experiments.sessions import session
 
     config = configs[0]
     with deadline(config.seconds_in_total) as limit:
         if config.seconds_in_total is not None and not config.names_a_study:
-            from experiments.visit import visit
+            from experiments.sessions.visit import visit
 
             outcome = visit(arguments, config, console, limit)
         else:

@@ -37,6 +37,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("report", "preflight"),
         ("harness",),
         ("studies",),
+        ("sessions",),
         (
             "__main__",
             "run",
@@ -52,7 +53,12 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("colab",),
     ),
 }
-NAME_STUDIES = {"run", "preflight.__main__", "studies.__main__"}  # of `experiments`
+NAME_STUDIES = {
+    "run",
+    "sessions.session",
+    "preflight.__main__",
+    "studies.__main__",
+}  # of `experiments`
 # What `analysis` may import of `measure`.
 MEASURE_WITHOUT_JAX = {"above_peak", "intervals", "noise", "series", "roofline"}
 

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from experiments import run, visit
+from experiments import run
 from experiments.config.configurations import parse
 from experiments.harness.study_cases import collect_cases
-from experiments.studies import STUDIES, agenda
-from experiments.studies.agenda import AGENDA, Item
+from experiments.sessions import agenda, visit
+from experiments.sessions.agenda import AGENDA, Item
+from experiments.studies import STUDIES
 from jaxcnn import backend
 from jaxcnn.errors import InputError
 from tests.support.records import read_records
@@ -32,6 +33,7 @@ def arguments(folder, *more: str) -> list[str]:
     return ["--device=cpu:1", f"--results={folder}", *more]
 
 
+@pytest.mark.slow
 def test_a_visit_does_what_fits_and_the_next_one_goes_on(small, tmp_path, capsys):
     command = arguments(tmp_path, "--time-limit-total=12s")
     assert run.main(command) == 0
@@ -60,6 +62,7 @@ def test_a_plan_and_json(small, tmp_path, capsys):
     assert cases[3]["settings"]["epochs"] == 1
 
 
+@pytest.mark.slow
 def test_a_named_study_is_measured_alone_within_the_limit(tmp_path, capsys):
     command = arguments(tmp_path, *TRAINING, "--epochs=2000", "--time-limit-total=6s")
     assert run.main(command) == 0

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from experiments import session
 from experiments.cli import FAILED, INTERRUPTED, OK
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
-from experiments.session import Outcome
+from experiments.sessions import session
+from experiments.sessions.session import Outcome
 from jaxcnn.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from experiments.harness.deadline import Deadline
-    from experiments.studies.agenda import Item
+    from experiments.sessions.agenda import Item
 
 _RESERVE = 10.0  # seconds of a run on the CPU for ending, and for the report
 
@@ -36,7 +36,7 @@ def visit(
       limit: of time.
     """
     from experiments.report import print_rows
-    from experiments.studies.agenda import AGENDA
+    from experiments.sessions.agenda import AGENDA
     from jaxcnn import backend
 
     has_host = backend.select(config.device).platform != "cpu"

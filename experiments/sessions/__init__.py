@@ -1,0 +1,1 @@
+"""What one command measures: some configurations, or as much of the whole study as fits."""
