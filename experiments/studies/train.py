@@ -177,9 +177,6 @@ def _train(
     first_step = int(restored.state.step)
     state, best = strategy.place(restored.state), restored.best and strategy.place(restored.best)
 
-    def save(state, best, history):
-        checkpoints.save(strategy.to_save(state), best and strategy.to_save(best), history)
-
     with (
         TrainingProgress(
             context.console, setup.fit_config, config.batch_size, first_step
@@ -202,7 +199,7 @@ def _train(
             history=history,
             best=best,
             watcher=CombinedWatcher(progress, *scalars),
-            save=sampler.during("saving", save),
+            save=sampler.during("saving", strategy.saver(checkpoints)),
             begin_stage=setup.begin_stage,
         )
     return pipeline, best, history

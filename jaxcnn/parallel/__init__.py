@@ -11,6 +11,7 @@ from jaxcnn.parallel.mesh import mesh_shape
 from jaxcnn.parallel.mesh_strategy import MeshStrategy
 from jaxcnn.parallel.pipeline import Pipeline
 from jaxcnn.parallel.pmap import Pmap
+from jaxcnn.parallel.resident import ResidentTraining, resident_training
 from jaxcnn.parallel.rules import LargestAxis, Rule
 from jaxcnn.parallel.strategy import Strategy, abstract, batch_share
 from jaxcnn.parallel.tensor import DataTensor, Tensor
@@ -21,6 +22,7 @@ __all__ = [
     "REFERENCE",
     "STRATEGIES",
     "LargestAxis",
+    "ResidentTraining",
     "Rule",
     "Strategy",
     "abstract",
@@ -30,6 +32,7 @@ __all__ = [
     "device_count",
     "mesh_axes",
     "mesh_sizes",
+    "resident_training",
     "resolve",
     "state_copies",
     "strategy",
@@ -138,7 +141,7 @@ def strategy(
     """The strategy called `name` over the devices given, or over all devices.
 
     Args:
-      name: a key of `STRATEGIES`.
+      name: a key of `STRATEGIES`, or ``auto``, see `resolve`.
       devices: in the order in which they are on the mesh.
       mesh: the number of devices along each axis of the mesh, such as ``2x4``; by default
         `mesh_shape` chooses.
@@ -157,8 +160,9 @@ def strategy(
     >>> int(metrics["count"])
     8
     """
-    require_known("strategy", name, STRATEGIES)
-    kind, devices = STRATEGIES[name], tuple(devices or jax.devices())
+    devices = tuple(devices or jax.devices())
+    name = resolve(name, len(devices))
+    kind = STRATEGIES[name]
     if issubclass(kind, MeshStrategy):
         return kind(devices, mesh, rules)
     mesh_sizes(name, len(devices), mesh)
