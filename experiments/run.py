@@ -60,8 +60,8 @@ def _run(
         figures_of_merit,
         profiling,
         results_folder,
+        scalar_logs,
         several_processes,
-        tensorboard,
     )
     from experiments.harness.study_cases import collect_cases
     from experiments.studies import STUDIES
@@ -87,7 +87,7 @@ def _run(
     _report_unused(configs, studies, devices, console)
     if config.dry_run:
         return OK, {"cases": _plan(configs, studies, devices, console)}
-    tensorboard.check(config.log_dir)
+    scalar_logs.check(config.log_dir, config.log_to)
     several_processes.check_shared_folder(config.results)
     with distributed.all_or_none("results"):
         if distributed.is_main():

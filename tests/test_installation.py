@@ -79,7 +79,9 @@ def test_the_lines_for_uv_are_those_for_pip():
 
 def test_the_extras_that_documents_name_exist():
     texts = [path.read_text() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]]
-    names = {name for text in texts for name in re.findall(r"install (?:-q )?-e '\.\[([\w,]+)\]'", text)}
+    names = {
+        name for text in texts for name in re.findall(r"install (?:-q )?-e '\.\[([\w,]+)\]'", text)
+    }
     assert {"docs", "test"} <= names <= set(PROJECT["optional-dependencies"])
 
 

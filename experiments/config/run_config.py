@@ -62,6 +62,8 @@ class RunConfig(
         for name in ("coordinator", "num_processes", "process_id"):
             if not self.distributed and getattr(self, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} goes with --distributed")
+        if self.log_to != "tensorboard" and self.log_dir is None:
+            raise InputError(f"--log-to={self.log_to} needs a folder: --log-dir=logs")
         if self.json and self.list:
             raise InputError("--json goes with a run or with --dry-run, not with --list")
 

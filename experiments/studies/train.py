@@ -11,8 +11,8 @@ from experiments.config import RunConfig
 from experiments.evidence.mistakes import collect_evidence
 from experiments.harness.profiling import EXTRA_STEPS, trace
 from experiments.harness.progress import CombinedWatcher, TrainingProgress
+from experiments.harness.scalar_logs import log_scalars
 from experiments.harness.study import Case, CaseResult, Context, training_case
-from experiments.harness.tensorboard import log_scalars
 from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
