@@ -2,11 +2,16 @@
 
 The libraries are loaded with ctypes and contain nothing of Python's own interface, so that one
 wheel serves all versions of Python. Without a C++ compiler no library is built; the package
-installs and works without them.
+installs and works without them. Compiled libraries are kept in ``build/kernels``, so that another
+installation, as of an extra, compiles nothing unless sources, flags or compiler have changed.
 """
 
+import contextlib
 import hashlib
+import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,13 +27,55 @@ KERNELS = Path("jaxcnn", "ops", "kernels")
 SOURCES = sorted(path for path in KERNELS.iterdir() if path.suffix in (".cc", ".h"))
 # `jaxcnn.ops.native.loader` compares the digest with that of the sources it finds.
 DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()
+KEPT = Path("build", "kernels")  # compiled libraries, by the digest of all that they depend on
+DIGEST_DIGITS = 16
+ENVIRONMENT = ("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "MACOSX_DEPLOYMENT_TARGET")
 
 
 class BuildKernels(build_ext):
-    """Names libraries by their instruction set alone, not by the version of Python too."""
+    """Names libraries by their instruction set alone, and compiles what has not been compiled."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split(".")).with_suffix(".so"))
+
+    def build_extension(self, ext: Extension) -> None:
+        library = Path(self.get_ext_fullpath(ext.name))
+        kept = KEPT / self._digest(ext) / library.name
+        if kept.exists() and not self.force:
+            library.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(kept, library)
+            return
+        super().build_extension(ext)
+        with contextlib.suppress(OSError):  # as of sources that cannot be written
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            temporary = kept.with_name(f".{library.name}.{os.getpid()}")
+            shutil.copy(library, temporary)
+            temporary.replace(kept)
+
+    def _digest(self, ext: Extension) -> str:
+        """Of the sources, headers and flags of a library, the compiler and its environment."""
+        digest = hashlib.sha256()
+        for path in sorted(ext.depends):
+            digest.update(f"{path}\0".encode() + Path(path).read_bytes())
+        compiler = self.compiler
+        commands = [
+            getattr(compiler, name, None)
+            for name in ("compiler_so", "compiler_so_cxx", "linker_so", "linker_so_cxx")
+        ]
+        versions = [_version(command[0]) for command in commands if command]
+        environment = [os.environ.get(name) for name in ENVIRONMENT]
+        settings = (commands, versions, environment, ext.extra_compile_args, platform.machine())
+        digest.update(repr(settings).encode())
+        return digest.hexdigest()[:DIGEST_DIGITS]
+
+
+def _version(compiler: str) -> str:
+    """What a compiler says of itself; nothing if there is none."""
+    try:
+        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout
 
 
 class KernelsWheel(bdist_wheel):

@@ -3,6 +3,7 @@
 The word after a fence's language says how: ``sh`` must succeed; ``sh slow`` too, among the slow
 tests; ``sh gpu`` and ``sh tpu`` succeed, or exit with code 2 if there is no such device. Of
 ``sh show``, which needs a file or minutes that a test does not have, only the options are checked.
+``sh install`` is another way to install, see `test_installation`.
 A ``toml`` block is the file that its first line names, for commands that are shown.
 Installation and the README's first command are run by ``.ci/run``, to the letter.
 """
@@ -74,7 +75,7 @@ def run_cases() -> list:
     cases = []
     for name, word, text in blocks("sh"):
         commands = shell_commands(text)
-        if word != "show" and commands:
+        if word not in ("show", "install") and commands:
             is_quick = all(any(option in c for option in QUICK) for c in commands)
             marks = [] if is_quick and word != "slow" else [pytest.mark.slow]
             cases.append(pytest.param(commands, word, id=f"{name}: {commands[0]}", marks=marks))

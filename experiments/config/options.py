@@ -207,7 +207,10 @@ class OutputOptions:
     results: str = "results"
     """Folder for records, checkpoints and the report; may be a bucket."""
     log_dir: OptionalStr = None
-    """Folder for TensorBoard scalars of the training runs; needs the extra `tensorboard`."""
+    """Folder for scalars of the training runs; needs the extra that --log-to names."""
+    log_to: Literal["tensorboard", "mlflow", "wandb"] = "tensorboard"
+    """What writes them: TensorBoard's event files, a database of MLflow, or offline runs of Weights
+    & Biases. Nothing is sent."""
     json: bool = False
     """Print one JSON document on stdout, and everything else on stderr."""
 

@@ -65,6 +65,8 @@ class RunConfig(
                 raise InputError(f"--{name.replace('_', '-')} goes with --distributed")
         if self.seconds_in_total is not None and self.distributed:
             raise InputError("--time-limit-total is for a single process: leave --distributed out")
+        if self.log_to != "tensorboard" and self.log_dir is None:
+            raise InputError(f"--log-to={self.log_to} needs a folder: --log-dir=logs")
         if self.json and self.list:
             raise InputError("--json goes with a run or with --dry-run, not with --list")
 

@@ -1,10 +1,9 @@
 """The files that ``--profile`` and ``--log-dir`` request, of a case that has a record already."""
 
 from etils import epath
-from rich.console import Console
 
-from experiments.harness import profiling, tensorboard
-from experiments.harness.study import Case, Study
+from experiments.harness import profiling, scalar_logs
+from experiments.harness.study import Case, Context, Study
 
 
 def missing(study: Study, case: Case, scratch: epath.Path) -> list[str]:
@@ -24,17 +23,17 @@ def missing(study: Study, case: Case, scratch: epath.Path) -> list[str]:
     if config.profile and not profiling.exists(profiling.folder(scratch)):
         reasons.append("a profile (--profile)")
     if config.log_dir is not None:
-        folder = tensorboard.folder(config.log_dir, scratch)
-        if not tensorboard.exists(folder):
-            reasons.append(f"scalars in {folder} (--log-dir)")
+        name = scratch.parent.name, scratch.name.removesuffix(".checkpoints")
+        if not scalar_logs.exist(config, *name):
+            reasons.append(f"scalars in {scalar_logs.place(config, *name)} (--log-dir)")
     return reasons
 
 
-def print_places(study: Study, case: Case, scratch: epath.Path, console: Console) -> None:
+def print_places(study: Study, case: Case, context: Context) -> None:
     """Prints where the files are that were requested, once `missing` has returned none."""
     if not study.is_training_run(case):
         return
     if case.config.profile:
-        profiling.print_place(profiling.folder(scratch), console)
+        profiling.print_place(profiling.folder(context.scratch), context.console)
     if case.config.log_dir is not None:
-        tensorboard.print_place(case.config.log_dir, scratch, console)
+        scalar_logs.print_place(case.config, context)

@@ -147,7 +147,7 @@ def run_case(
         f"{name}/{named}/files", lambda: requested_files.missing(study, case, context.scratch)
     )
     if existing is not None and not missing:
-        requested_files.print_places(study, case, context.scratch, console)
+        requested_files.print_places(study, case, context)
         return reprice(existing, case.config, backend), True
     if missing:
         when, what = existing.provenance.get("time"), " and ".join(missing)

@@ -49,8 +49,8 @@ def run(configs: Sequence[RunConfig], console: "Console", hosts: int, limit: "De
         figures_of_merit,
         profiling,
         results_folder,
+        scalar_logs,
         several_processes,
-        tensorboard,
     )
     from experiments.harness.study_cases import collect_cases
     from experiments.studies import STUDIES
@@ -73,7 +73,7 @@ def run(configs: Sequence[RunConfig], console: "Console", hosts: int, limit: "De
     _report_unused(configs, studies, devices, console)
     if config.dry_run:
         return Outcome(OK, plan=_plan(configs, studies, devices, console))
-    tensorboard.check(config.log_dir)
+    scalar_logs.check(config.log_dir, config.log_to)
     several_processes.check_shared_folder(config.results)
     with distributed.all_or_none("results"):
         if distributed.is_main():

@@ -11,8 +11,8 @@ from experiments.config import RunConfig
 from experiments.evidence.mistakes import collect_evidence
 from experiments.harness.profiling import EXTRA_STEPS, trace
 from experiments.harness.progress import CombinedWatcher, TrainingProgress
+from experiments.harness.scalar_logs import log_scalars
 from experiments.harness.study import Case, CaseResult, Context, training_case
-from experiments.harness.tensorboard import log_scalars
 from experiments.measure.compiler import uses_winograd
 from experiments.measure.memory import observed_peak
 from experiments.measure.utilisation import Sampler
@@ -182,9 +182,6 @@ def _train(
     first_step = int(restored.state.step)
     state, best = strategy.place(restored.state), restored.best and strategy.place(restored.best)
 
-    def save(state, best, history):
-        checkpoints.save(strategy.to_save(state), best and strategy.to_save(best), history)
-
     with (
         TrainingProgress(
             context.console, setup.fit_config, config.batch_size, first_step
@@ -207,7 +204,7 @@ def _train(
             history=history,
             best=best,
             watcher=CombinedWatcher(progress, *scalars),
-            save=sampler.during("saving", save),
+            save=sampler.during("saving", strategy.saver(checkpoints)),
             begin_stage=setup.begin_stage,
         )
     return pipeline, best, history

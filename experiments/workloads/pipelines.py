@@ -29,6 +29,7 @@ from jaxcnn.data.augment import ALTERNATING_FLIP
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.data.source import ArraySplit
 from jaxcnn.data.streamed import EvaluationBatches, TrainBatches, stream
+from jaxcnn.parallel import ResidentTraining
 from jaxcnn.training import TrainState, evaluate_dataset, multi_step
 from jaxcnn.training.loop import RunSteps
 
@@ -125,32 +126,32 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     program = compile_program(
         strategy.compile(multi_step(step, feed), resident=True), state, data, one
     )
-    train = strategy.dispatchable(program.executable)
     evaluation_program = compile_program(
         strategy.compile_evaluation(evaluate_dataset(step.evaluation, feed), resident=True),
         state,
         held_out["test"],
         one,
     )
-    evaluation = strategy.dispatchable(evaluation_program.executable)
+    loop = ResidentTraining(
+        strategy,
+        step,
+        feed,
+        data,
+        strategy.dispatchable(program.executable),
+        strategy.dispatchable(evaluation_program.executable),
+    )
     prediction = strategy.compile_evaluation(
         predict_dataset(PredictionStep(step.evaluation), feed, rows), resident=True
     )
 
-    @jax.transfer_guard("disallow")
-    def run_steps(state, step, count):
-        state, metrics = train(state, data, place(np.int32(count)))
-        return state, {name: values[:count] for name, values in jax.device_get(metrics).items()}
-
-    @jax.transfer_guard("disallow")
     def evaluate(state, split):
-        return evaluation(state, held_out[split], place(np.int32(counts[split])))
+        return loop.evaluate(state, held_out[split], counts[split])
 
     def predict(state, split):
         rows = prediction(state, held_out[split], place(np.int32(counts[split])))
         return join([rows], counts[split])
 
-    return Pipeline("resident", run_steps, evaluate, predict, program)
+    return Pipeline("resident", loop.run_steps, evaluate, predict, program)
 
 
 def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_step: int) -> Pipeline:

@@ -97,9 +97,7 @@ def _train(config: RunConfig, backend: Backend) -> TrainedModel:
         setup.fit_config,
         begin_stage=setup.begin_stage,
     )
-    best = strategy.fetch(best)
-    params = best.ema_params or best.params
-    model = nnx.merge(setup.step.network.graphdef, params, best.frozen, best.model_state)
+    model = training.trained_model(setup.step, strategy.fetch(best))
     return TrainedModel(model, setup.preprocessing, setup.splits.train, setup.splits.test)
 
 

@@ -1,19 +1,22 @@
 """Strategies: how a step is placed on devices and compiled. Nothing else of a program changes."""
 
-from collections.abc import Sequence
-
-import jax
-
-from jaxcnn.errors import InputError, require_known
-from jaxcnn.parallel.data import Data, Fsdp
-from jaxcnn.parallel.jit import Jit
-from jaxcnn.parallel.mesh import mesh_shape
-from jaxcnn.parallel.mesh_strategy import MeshStrategy
-from jaxcnn.parallel.pipeline import Pipeline
-from jaxcnn.parallel.pmap import Pmap
+from jaxcnn.parallel.resident import ResidentTraining, resident_training
 from jaxcnn.parallel.rules import LargestAxis, Rule
+from jaxcnn.parallel.strategies import (
+    AUTO,
+    FOR_ANY_NETWORK,
+    REFERENCE,
+    STRATEGIES,
+    batch_multiple,
+    default_rules,
+    device_count,
+    mesh_axes,
+    mesh_sizes,
+    resolve,
+    state_copies,
+    strategy,
+)
 from jaxcnn.parallel.strategy import Strategy, abstract, batch_share
-from jaxcnn.parallel.tensor import DataTensor, Tensor
 
 __all__ = [
     "AUTO",
@@ -21,6 +24,7 @@ __all__ = [
     "REFERENCE",
     "STRATEGIES",
     "LargestAxis",
+    "ResidentTraining",
     "Rule",
     "Strategy",
     "abstract",
@@ -30,138 +34,8 @@ __all__ = [
     "device_count",
     "mesh_axes",
     "mesh_sizes",
+    "resident_training",
     "resolve",
     "state_copies",
     "strategy",
 ]
-
-STRATEGIES: dict[str, type[Strategy]] = {
-    "jit": Jit,
-    "pmap": Pmap,
-    "data": Data,
-    "fsdp": Fsdp,
-    "tensor": Tensor,
-    "data_tensor": DataTensor,
-    "pipeline": Pipeline,
-}
-FOR_ANY_NETWORK = tuple(name for name, kind in STRATEGIES.items() if kind.any_network)
-REFERENCE = "jit"  # the strategy whose results every other one must reproduce
-AUTO = "auto"
-
-
-def resolve(name: str, device_count: int) -> str:
-    """The key of `STRATEGIES` that `name` stands for; ``auto`` depends on the number of devices.
-
-    Raises:
-      InputError: an unknown name.
-
-    >>> resolve("auto", 1), resolve("auto", 8), resolve("pmap", 8)
-    ('jit', 'data', 'pmap')
-    """
-    if name == AUTO:
-        return "jit" if device_count == 1 else "data"
-    require_known("strategy", name, STRATEGIES)
-    return name
-
-
-def device_count(name: str, available: int) -> int:
-    """The number of devices that a strategy, or ``auto``, uses out of `available`.
-
-    >>> device_count("jit", 8), device_count("auto", 8)
-    (1, 8)
-    """
-    return STRATEGIES[resolve(name, available)].device_count(available)
-
-
-def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
-    """What the batch sizes of a strategy, or ``auto``, are multiples of on `available` devices.
-
-    >>> batch_multiple("jit", 8), batch_multiple("pmap", 8), batch_multiple("data_tensor", 8, "2x4")
-    (1, 8, 2)
-    """
-    mesh_sizes(name, available, mesh)
-    return STRATEGIES[resolve(name, available)].batch_multiple(available, mesh)
-
-
-def state_copies(name: str, available: int) -> int:
-    """The number of copies of the train state that a strategy, or ``auto``, has on its devices.
-
-    >>> state_copies("data", 8), state_copies("pipeline", 8)
-    (8, 1)
-    """
-    return STRATEGIES[resolve(name, available)].state_copies(available)
-
-
-def mesh_sizes(name: str, available: int, mesh: str | None = None) -> dict[str, int]:
-    """The number of devices along each mesh axis of a strategy; empty for one without a mesh.
-
-    Raises:
-      InputError: an unknown strategy, or a mesh that does not match the devices.
-
-    >>> mesh_sizes("data_tensor", 8), mesh_sizes("jit", 8)
-    ({'data': 4, 'tensor': 2}, {})
-    """
-    axes = mesh_axes(resolve(name, available))
-    if not axes and mesh is not None:
-        raise InputError(
-            f"mesh {mesh!r}: strategy {name!r} has no mesh; choose "
-            f"{', '.join(filter(mesh_axes, STRATEGIES))}, or leave the mesh out"
-        )
-    return dict(zip(axes, mesh_shape(axes, available, mesh), strict=True)) if axes else {}
-
-
-def mesh_axes(name: str) -> tuple[str, ...]:
-    """The axes of the mesh of a strategy; empty for one without a mesh.
-
-    >>> mesh_axes("data_tensor"), mesh_axes("jit")
-    (('data', 'tensor'), ())
-    """
-    require_known("strategy", name, STRATEGIES)
-    kind = STRATEGIES[name]
-    return kind.axes if issubclass(kind, MeshStrategy) else ()
-
-
-def default_rules(name: str) -> tuple[Rule, ...]:
-    """The rules by which a strategy divides the train state; empty if it does not."""
-    require_known("strategy", name, STRATEGIES)
-    kind = STRATEGIES[name]
-    return kind.default_rules if issubclass(kind, MeshStrategy) else ()
-
-
-def strategy(
-    name: str,
-    devices: Sequence[jax.Device] | None = None,
-    *,
-    mesh: str | None = None,
-    rules: Sequence[Rule] | None = None,
-) -> Strategy:
-    """The strategy called `name` over the devices given, or over all devices.
-
-    Args:
-      name: a key of `STRATEGIES`.
-      devices: in the order in which they are on the mesh.
-      mesh: the number of devices along each axis of the mesh, such as ``2x4``; by default
-        `mesh_shape` chooses.
-      rules: which axes of the train state are divided, in place of the strategy's own; see `Rule`.
-
-    Raises:
-      InputError: an unknown name, a mesh that does not match the devices, or a mesh or rules for a
-        strategy that has none.
-
-    >>> from jaxcnn import models, training
-    >>> import jax.numpy as jnp, optax
-    >>> state, step = training.create(models.build("logistic"), optax.sgd(0.1))
-    >>> pmap = strategy("pmap")
-    >>> batch = {"image": jnp.ones((8, 28, 28, 1)), "label": jnp.arange(8)}
-    >>> state, metrics = pmap.compile(step)(pmap.place(state), pmap.place_batch(batch))
-    >>> int(metrics["count"])
-    8
-    """
-    require_known("strategy", name, STRATEGIES)
-    kind, devices = STRATEGIES[name], tuple(devices or jax.devices())
-    if issubclass(kind, MeshStrategy):
-        return kind(devices, mesh, rules)
-    mesh_sizes(name, len(devices), mesh)
-    if rules is not None:
-        raise InputError(f"strategy {name!r} keeps the train state whole: leave the rules out")
-    return kind(devices)

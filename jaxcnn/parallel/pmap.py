@@ -9,7 +9,7 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxcnn.parallel.rules import DATA as AXIS
-from jaxcnn.parallel.strategy import Build, Shapes, Strategy, abstract, batch_share
+from jaxcnn.parallel.strategy import Build, Shapes, Strategy, abstract, batch_share, row_count
 from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import TrainStep
@@ -44,6 +44,7 @@ class Pmap(Strategy):
         return jax.device_put(stacked, self.state_placement)
 
     def place_batch(self, batch: PyTree) -> PyTree:
+        self._check_rows(row_count(batch))
         count = len(self.devices)
         shares = jax.tree.map(lambda x: x.reshape(count, len(x) // count, *x.shape[1:]), batch)
         return jax.device_put(shares, self.batch_placement)

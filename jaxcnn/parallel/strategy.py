@@ -11,6 +11,9 @@ import numpy as np
 from jaxcnn.errors import InputError
 from jaxcnn.parallel import dispatch, placement
 from jaxcnn.parallel.options import compiler_options
+from jaxcnn.training.checkpoint import Checkpoints
+from jaxcnn.training.history import History
+from jaxcnn.training.loop import Save
 from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 from jaxcnn.training.step import TrainStep
@@ -138,8 +141,42 @@ class Strategy(abc.ABC):
         return placement.place(copy, self.state_shardings(state))
 
     def place_batch(self, batch: PyTree) -> PyTree:
-        """Puts a global batch ``[N, …]`` on the devices, a share on each."""
+        """Puts a global batch ``[N, …]`` on the devices, a share on each.
+
+        Raises:
+          InputError: N is no multiple of `batch_multiple`; see `pad_batch`.
+        """
+        self._check_rows(row_count(batch))
         return placement.place(batch, self.batch_placement)
+
+    def pad_batch(self, batch: PyTree) -> PyTree:
+        """A batch of any size, padded to a multiple of `batch_multiple` for `place_batch`.
+
+        The padding rows are copies of the last one, and the ``mask`` leaves them out of every
+        metric and every gradient. Batch norm in training does not see the mask: use it for
+        evaluation, or for networks without batch norm.
+
+        Args:
+          batch: a dict of arrays ``[N, …]`` in host memory, with or without a ``mask``.
+
+        Returns:
+          The batch with at least N rows and a ``mask: f32[N + padding]``, 0 for padding rows.
+
+        Raises:
+          InputError: an empty batch, or arrays of different numbers of rows.
+
+        >>> from jaxcnn import parallel
+        >>> batch = {"image": np.zeros((3, 2, 2, 1), np.uint8), "label": np.array([0, 1, 2])}
+        >>> parallel.strategy("jit").pad_batch(batch)["mask"].tolist()
+        [1.0, 1.0, 1.0]
+        """
+        count = row_count(batch)
+        multiple = self.batch_multiple(len(self.devices), self.mesh_text)
+        padding = -count % multiple
+        mask = np.asarray(batch.get("mask", np.ones(count)), np.float32)
+        rows = np.minimum(np.arange(count + padding), count - 1)
+        padded = {name: np.asarray(values)[rows] for name, values in batch.items()}
+        return padded | {"mask": np.pad(mask, (0, padding))}
 
     def local_rows(self, count: int) -> np.ndarray:
         """The rows of a global batch of `count` that the devices of this process work on.
@@ -158,6 +195,7 @@ class Strategy(abc.ABC):
         """
         if all(len(leaf) == count for leaf in jax.tree.leaves(rows)):
             return self.place_batch(rows)
+        self._check_rows(count)
         return placement.place_rows(rows, self.batch_placement, count)
 
     def place_data(self, data: PyTree) -> PyTree:
@@ -215,6 +253,14 @@ class Strategy(abc.ABC):
         """The state in host memory, in the shapes that a single device has."""
         return placement.fetch(state)
 
+    def saver(self, checkpoints: Checkpoints) -> Save:
+        """The `save` of `training.fit` that keeps the placed states in a checkpoint folder."""
+
+        def save(state: TrainState, best: TrainState | None, history: History) -> None:
+            checkpoints.save(self.to_save(state), best and self.to_save(best), history)
+
+        return save
+
     def to_save(self, state: TrainState) -> TrainState:
         """The state as a checkpoint stores it, in the shapes that a single device has.
 
@@ -228,11 +274,36 @@ class Strategy(abc.ABC):
         """Shapes of what `to_save` returns, and where a restored state is put."""
         return self.abstract_state(state)
 
+    def _check_rows(self, count: int) -> None:
+        """Raises `InputError` unless the rows of a batch can be divided among the devices."""
+        multiple = self.batch_multiple(len(self.devices), self.mesh_text)
+        if count % multiple:
+            raise InputError(
+                f"a batch of {count} examples cannot be divided into {multiple} equal shares for "
+                f"{len(self.devices)} devices: in training leave out a last partial batch; for "
+                f"evaluation place_batch(pad_batch(batch)) masks {-count % multiple} padding rows"
+            )
+
     @property
     def local_devices(self) -> tuple[jax.Device, ...]:
         """Those of its devices that belong to this process."""
         here = jax.process_index()
         return tuple(device for device in self.devices if device.process_index == here)
+
+
+def row_count(batch: PyTree) -> int:
+    """The number of rows of a batch: of every array in it.
+
+    Raises:
+      InputError: there are none, or the arrays have different numbers of rows.
+    """
+    counts = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in jax.tree.leaves(batch)}
+    if len(counts) != 1 or 0 in counts:
+        rows = " and ".join(map(str, sorted(counts))) or "no"
+        raise InputError(
+            f"a batch whose arrays have {rows} rows: all must have the same number, at least one"
+        )
+    return counts.pop()
 
 
 def abstract(build: Build) -> tuple[Shapes, TrainStep]:

@@ -11,6 +11,7 @@ from jaxcnn.training.precision import PRECISIONS
 from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import TrainState
 from jaxcnn.training.step import EvalStep, TrainStep
+from jaxcnn.training.trained_model import trained_model
 
 __all__ = [
     "DECOUPLED",
@@ -32,4 +33,5 @@ __all__ = [
     "means",
     "multi_step",
     "optimizer",
+    "trained_model",
 ]

@@ -41,6 +41,8 @@ class Checkpoints:
     processes, all call each method, the folder is one that all of them see, and each writes the
     parts of the arrays that its devices hold.
 
+    It is a context manager, which closes it at the end.
+
     Args:
       folder: created at the first save; may be a bucket.
       identity: what must be the same for a run to resume (model, data, batch size, …), as JSON.
@@ -118,6 +120,12 @@ class Checkpoints:
         for manager in self._managers.values():
             manager.close()
         self._managers.clear()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
 
     def delete(self) -> None:
         """Removes the folder."""

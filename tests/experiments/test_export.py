@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -41,7 +42,7 @@ def read_json_lines(path: Path) -> pd.DataFrame:
 
 
 READERS = {
-    "csv": pd.read_csv,
+    "csv": partial(pd.read_csv, engine="pyarrow"),  # exact in every version of pandas
     "parquet": pd.read_parquet,
     "json": lambda path: pd.DataFrame(json.loads(path.read_text())),
     "jsonl": read_json_lines,

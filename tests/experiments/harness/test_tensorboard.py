@@ -11,7 +11,7 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from experiments import run
-from experiments.harness import tensorboard
+from experiments.harness import scalar_logs
 from experiments.harness.tensorboard import ScalarWriter
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
@@ -149,7 +149,7 @@ def test_a_missing_tensorboardx_is_reported_before_anything_is_measured(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(
-        tensorboard,
+        scalar_logs,
         "importlib",
         types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda name: None)),
     )
@@ -166,4 +166,4 @@ def test_a_missing_tensorboardx_is_reported_before_anything_is_measured(
 def test_check_rejects_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"--log-dir=.*cannot write there"):
-        tensorboard.check(str(tmp_path / "file"))
+        scalar_logs.check(str(tmp_path / "file"))

@@ -1,0 +1,128 @@
+"""Training on resident arrays: the same as the steps one by one, resumed, and what is refused."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from jaxcnn import parallel, training
+from jaxcnn.errors import InputError
+
+
+class Net(nnx.Module):
+    """A dense layer with batch norm for images of 2×2 pixels."""
+
+    def __init__(self):
+        self.dense = nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(0))
+        self.norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+
+    def __call__(self, images):
+        return self.norm(self.dense(images.reshape(len(images), 4)))
+
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (37, 2, 2, 1), np.uint8)
+LABELS = RNG.integers(0, 3, 37)  # int64, as NumPy has it
+
+
+def prepare(name, devices, **options):
+    state, step = training.create(Net(), optax.adam(0.01))
+    strategy = parallel.strategy(name, devices)
+    return state, parallel.resident_training(
+        strategy, step, IMAGES, LABELS, batch_size=16, **options
+    )
+
+
+def config(loop, epochs=2, **options):
+    return training.FitConfig(epochs=epochs, steps_per_epoch=loop.steps_per_epoch, **options)
+
+
+def step_by_step(state, loop, epochs):
+    """The state after steps on batches in the order of the feed, on one device."""
+    compiled = jax.jit(loop.step)
+    for number in range(epochs * 2):  # 37 examples are two batches of 16
+        order = np.asarray(loop.feed.order(None, np.int32(number)))
+        rows = order[number % 2 * 16 :][:16]
+        batch = {"image": IMAGES[rows], "label": LABELS[rows].astype(np.int32)}
+        state, _ = compiled(state, batch)
+    return jax.device_get(state)
+
+
+@pytest.mark.parametrize("name", ["jit", "pmap", "data"])
+def test_fit_takes_the_steps_of_one_device_and_evaluates_every_example(name, devices):
+    state, loop = prepare(name, devices)
+    assert loop.steps_per_epoch == 2
+    run = loop.fit(state, loop.evaluator(IMAGES[:21], LABELS[:21]), config(loop))
+    expected = step_by_step(state, loop, epochs=2)
+    assert int(run.state.step) == 4 and len(run.history.epochs) == 2
+    for field in ("params", "model_state"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+            getattr(run.state, field),
+            getattr(expected, field),
+        )
+    sums = loop.evaluator(IMAGES[:21], LABELS[:21])(loop.strategy.place(run.state))
+    outputs = loop.step.evaluation.outputs(expected, IMAGES[:21])
+    correct = int((np.argmax(outputs, axis=-1) == LABELS[:21]).sum())
+    assert (float(sums["count"]), float(sums["correct"])) == (21, correct)
+
+
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(devices, tmp_path):
+    folder, identity = tmp_path / "run.checkpoints", {"network": "Net"}
+    state, loop = prepare("jit", devices)
+    evaluate = loop.evaluator(IMAGES, LABELS)
+    whole = loop.fit(state, evaluate, config(loop, 3))
+    for epochs in (1, 3, 3):  # the last session finds nothing left to do
+        with training.Checkpoints(folder, identity) as checkpoints:
+            run = loop.fit(state, evaluate, config(loop, epochs), checkpoints=checkpoints)
+        assert len(run.history.epochs) == epochs
+    assert run.history.sessions == 3
+    for field in ("state", "best"):
+        jax.tree.map(
+            np.testing.assert_array_equal,
+            getattr(run, field).params,
+            getattr(whole, field).params,
+        )
+    with (
+        training.Checkpoints(folder, {"network": "Other"}) as other,
+        pytest.raises(InputError, match="network 'Net' there, 'Other' here"),
+    ):
+        loop.fit(state, evaluate, config(loop), checkpoints=other)
+
+
+def test_a_later_stage_begins_with_the_best_weights_and_a_new_optimizer_state(devices):
+    state, loop = prepare("jit", devices)
+    run = loop.fit(state, loop.evaluator(IMAGES, LABELS), config(loop, 1, stages=2))
+    assert int(run.state.step) == 4
+    assert int(run.state.opt_state[0].count) == 2  # Adam's steps, of the second stage alone
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES / 255, LABELS, r"images are float64\[37, 2, 2, 1\]: they must be uint8"),
+        (IMAGES[..., 0], LABELS, r"images are uint8\[37, 2, 2\]: they must be"),
+        (IMAGES, LABELS[:36], r"labels are int64\[36\]: .* one for each of the 37 images"),
+        (IMAGES, LABELS / 1, r"labels are float64\[37\]: they must be whole numbers"),
+        (IMAGES, LABELS - 1, "label -1: labels are numbers of classes, from 0"),
+        (IMAGES[:15], LABELS[:15], "batch size 16 is larger than the training set of 15 images"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_refused(images, labels, message, devices):
+    _, step = training.create(Net(), optax.adam(0.01))
+    strategy = parallel.strategy("jit", devices)
+    with pytest.raises(InputError, match=message):
+        parallel.resident_training(strategy, step, images, labels, batch_size=16)
+
+
+def test_a_batch_size_that_does_not_divide_is_refused(devices):
+    _, step = training.create(Net(), optax.adam(0.01))
+    strategy = parallel.strategy("data", devices)
+    with pytest.raises(InputError, match=r"batch size 12 .* multiple of 8"):
+        parallel.resident_training(strategy, step, IMAGES, LABELS, batch_size=12)
+
+
+def test_auto_is_one_device_or_all(devices):
+    assert isinstance(parallel.strategy("auto", devices), parallel.STRATEGIES["data"])
+    assert isinstance(parallel.strategy("auto", devices[:1]), parallel.STRATEGIES["jit"])
