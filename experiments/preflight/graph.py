@@ -22,7 +22,7 @@ _INLINED = (
     "xla_pmap",
 )
 # The parameter of `jaxcnn.ops.cpu_lowering.with_cpu_kernel` that says what the operation computes.
-_REFERENCE = "reference"
+REFERENCE = "reference"
 # Their bodies say how two numbers are combined, not what runs.
 _COMBINING = ("scatter", "reduce", "select_and_scatter", "sort")
 # They only rename data: a value is where its operand is.
@@ -134,7 +134,7 @@ def _add_equations(graph: Graph, jaxpr: Any, places: dict[Any, int], platform: s
         name = equation.primitive.name
         if name in _ALIASES and operands and operands[0] >= 0:
             places |= dict(zip(equation.outvars, operands, strict=False))
-        elif (name in _INLINED or _REFERENCE in equation.params) and len(bodies) == 1:
+        elif _is_inlined(equation, platform) and len(bodies) == 1:
             _inline(graph, equation, bodies[0], operands, places, platform)
         elif name == "cond" and (branch := _platform_branch(equation, platform)) is not None:
             _inline(graph, equation, branch, operands[1:], places, platform)
@@ -144,6 +144,16 @@ def _add_equations(graph: Graph, jaxpr: Any, places: dict[Any, int], platform: s
             known = tuple(place for place in operands if place >= 0)
             inner, times = _repeated(equation, bodies, platform)
             graph.nodes.append(Node(name, known, results, equation, inner, times))
+
+
+def _is_inlined(equation: Any, platform: str) -> bool:
+    """Whether the body of a call is part of the program around it.
+
+    What has a kernel of its own on a CPU is a single operation there.
+    """
+    if REFERENCE in equation.params:
+        return platform != "cpu"
+    return equation.primitive.name in _INLINED
 
 
 def _inline(
@@ -189,6 +199,8 @@ def _platform_branch(equation: Any, platform: str) -> Any | None:
 
 
 def _repeated(equation: Any, bodies: list[Any], platform: str) -> tuple[tuple[Graph, ...], int]:
+    if REFERENCE in equation.params:
+        return (), 1
     graphs = tuple(build_graph(body, platform) for body in bodies)
     if equation.primitive.name == "cond" and graphs:
         return (max(graphs, key=lambda graph: sum(v.bytes for v in graph.values)),), 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.measure import flops
-from experiments.preflight.graph import Graph, Node, build_graph
+from experiments.preflight.graph import REFERENCE, Graph, Node, build_graph
 
 CONVOLUTION, GROUPED, PRODUCT = "convolution", "grouped convolution", "product"
 POOL, REDUCTION, ELEMENTWISE = "pool", "reduction", "elementwise"
@@ -118,6 +118,8 @@ def _single_kind(node: Node) -> str | None:
     name = node.name
     if name == "conv_general_dilated":
         return GROUPED if _groups(node) > 1 else CONVOLUTION
+    if REFERENCE in node.equation.params:
+        return PRODUCT if flops.equation_flops(node.equation) else REDUCTION
     if name in ("dot_general", "ragged_dot_general"):
         return PRODUCT
     if name.startswith(_POOLS):

@@ -11,8 +11,8 @@ import optax
 import pytest
 
 from experiments import records
+from experiments.preflight import check
 from experiments.preflight import compiler as preflight_compiler
-from experiments.preflight.check import check
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 
@@ -153,7 +153,7 @@ def test_a_script_without_a_main_guard_is_not_run_again(tmp_path):
     script.write_text(
         "import jax, jax.numpy as jnp\n"
         "print('once', jnp.ones(1).sum())\n"
-        "from experiments.preflight.check import check\n"
+        "from experiments.preflight import check\n"
         "x = jnp.ones((4, 4))\n"
         "print(check(lambda w, x: w @ x, x, x, ['cpu'], largest=False).records[0].status)\n"
     )
