@@ -61,6 +61,32 @@ def lowerings_table(records: Sequence[Record]) -> str:
     return _table(columns, records, cells)
 
 
+def estimates_table(records: Sequence[Record]) -> str:
+    """`benchmarks.estimates`: train steps predicted from single kernels, and measured.
+
+    Measured is the shortest of the samples, as for the kernels.
+    """
+    columns = (
+        "network",
+        "batch",
+        "measured, ms",
+        "predicted, ms",
+        "error",
+        "from other networks' kernels, ms",
+        "error",
+    )
+
+    def cells(record: Record) -> tuple[str, ...]:
+        measured = min(record.samples["measured"])
+        sides = [_median(record, side) for side in ("predicted", "predicted_from_others")]
+        pairs = [(_milliseconds(side), f"{side / measured - 1:+.0%}") for side in sides]
+        settings = record.settings
+        size = f"{settings['batch']} × {settings['image_size']}²"
+        return (settings["model"], size, _milliseconds(measured), *pairs[0], *pairs[1])
+
+    return _table(columns, records, cells)
+
+
 def convolutions_table(records: Sequence[Record]) -> str:
     """`benchmarks.convolutions`: GFLOP/s of single convolutions."""
     columns = ("convolution", "call", "direct", "default", "PyTorch")

@@ -7,15 +7,17 @@ from experiments.records import Record
 
 COMPILED, TOO_LARGE, LOWERED, FAILED = "compiled", "does not fit", "lowered only", "failed"
 _STATES = {"predicted": COMPILED, "out_of_memory": TOO_LARGE, "unsupported": LOWERED}
-BOUNDS = (  # metrics of a cell's record
+FIGURES = (  # metrics of a cell's record
     "memory_planned",
     "memory_available",
     "largest_batch",
+    "step_time_estimate",
     "step_time_bound",
-    "images_per_second_bound",
-    "mfu_ceiling",
-    "cost_per_epoch_bound",
-    "scaling_efficiency_bound",
+    "images_per_second_estimate",
+    "images_per_second_estimate_low",
+    "images_per_second_estimate_high",
+    "cost_per_epoch_estimate",
+    "communication_share_estimate",
     "bytes_exchanged",
 )
 

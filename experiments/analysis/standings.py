@@ -4,7 +4,6 @@ Each accelerator is represented by its fastest run, as the best batch size and p
 what an accelerator is worth. Records are those measured; published figures do not take part.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ STUDIES = ("train", "first_cnn")
 CONFIGURATION = ("model", "dataset", "image_size")  # settings that two runs must share
 RUN = ("strategy", "precision", "batch_size")  # settings in which they may differ
 RATE, COST = "images_per_second", "cost_per_million_images"
+ESTIMATE = "images_per_second_estimate"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Estimate:
 
     Attributes:
       record: of the preflight.
-      rate, low, high: images per second: expected, and the limits of what may be expected.
+      rate, low, high: images per second: expected, and the ends of the interval.
       price: of the devices, in $ per second; None if it is not known.
     """
 
@@ -103,19 +103,11 @@ class Estimate:
 
 
 def estimates(records: Sequence[Record], compared: Standings) -> list[Estimate]:
-    """Estimates of the preflight for the network that was compared, one per target and precision.
-
-    The preflight's bound is the most that an accelerator can reach. The measured ones reached some
-    shares of theirs, by the roofline of their measured peaks: the least share gives the lower
-    limit, and the geometric mean of both limits is expected.
+    """Estimates of the preflight for the network that was compared, with their intervals.
 
     Returns:
-      The newest of each target and precision; none if no measured record has a share.
+      The newest of each target and precision.
     """
-    shares = [record.metrics.get("roofline_share") for record in compared.records]
-    known = [min(share, 1.0) for share in shares if share]
-    if not known:
-        return []
     model = compared.fastest.settings.get("model")
     newest = {
         (record.settings.get("target"), record.settings.get("precision")): record
@@ -123,22 +115,17 @@ def estimates(records: Sequence[Record], compared: Standings) -> list[Estimate]:
         if record.study == "preflight"
         and record.status == "predicted"
         and record.settings.get("model") == model
-        and record.metrics.get("images_per_second_bound")
+        and record.metrics.get(ESTIMATE)
     }
-    return [_estimate(record, min(known)) for record in newest.values()]
+    return [_estimate(record) for record in newest.values()]
 
 
-def _estimate(record: Record, least: float) -> Estimate:
-    high = record.metrics["images_per_second_bound"]
+def _estimate(record: Record) -> Estimate:
+    rate = record.metrics[ESTIMATE]
+    low, high = (record.metrics.get(ESTIMATE + end, rate) for end in ("_low", "_high"))
     price = record.metrics.get("price_per_hour")
     seconds_per_hour = 3600.0
-    return Estimate(
-        record,
-        high * math.sqrt(least),
-        high * least,
-        high,
-        None if price is None else price / seconds_per_hour,
-    )
+    return Estimate(record, rate, low, high, None if price is None else price / seconds_per_hour)
 
 
 def _is_usable(record: Record) -> bool:

@@ -51,44 +51,32 @@ def _bytes(dtype: str, shape: str) -> int:
     return math.prod(int(size) for size in shape.split(",") if size) * bits // 8
 
 
-def bytes_sent(operations: Iterable[Collective], devices: int) -> float:
+def bytes_sent(
+    operations: Iterable[Collective], devices: int, *, switch_adds: bool = False
+) -> float:
     """Lower bound on the bytes that each device sends, whatever the algorithm.
 
     A sum over n devices is a reduce-scatter followed by an all-gather, each of which moves all but
-    the device's own n-th part (Thakur, Rabenseifner and Gropp 2005, §4).
+    the device's own n-th part (Thakur, Rabenseifner and Gropp 2005, §4). A switch that adds (SHARP)
+    needs each device's values once, and returns the sum.
 
     Args:
       operations: as `collectives` returns them.
       devices: the number of devices.
+      switch_adds: whether the network computes sums.
 
     >>> bytes_sent([Collective("all-reduce", 1, 4000)], 4)
     6000.0
     """
     share = (devices - 1) / devices
     factors = {
-        "all-reduce": 2 * share,
+        "all-reduce": min(2 * share, 1.0) if switch_adds else 2 * share,
         "all-gather": share,
         "all-to-all": share,
-        "reduce-scatter": devices - 1,
+        "reduce-scatter": devices - 1,  # its result is an n-th of what each device gives
         "collective-permute": 1,
     }
     return float(sum(factors[operation.kind] * operation.bytes for operation in operations))
-
-
-def efficiency(compute: float, communication: float) -> tuple[float, float]:
-    """Upper bounds on the parallel efficiency of several devices.
-
-    Args:
-      compute: lower bound on the seconds that a step computes.
-      communication: lower bound on the seconds that it communicates.
-
-    Returns:
-      The bound if communication does not overlap with computation at all, and if it overlaps fully.
-
-    >>> efficiency(0.003, 0.001)
-    (0.75, 1.0)
-    """
-    return compute / (compute + communication), compute / max(compute, communication)
 
 
 def bytes_all_reduced(program: str) -> int:

@@ -51,7 +51,7 @@ def model_flops(function: Callable, *args: Any) -> int:
     """
     if isinstance(function, TrainStep):
         function = dataclasses.replace(function, optimizer=_NO_OPTIMIZER)
-    jaxpr = _trace(function, args)
+    jaxpr = traced(function, *args)
     used, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     return _count(used)
 
@@ -73,7 +73,7 @@ def compulsory_bytes(function: Callable, *args: Any) -> int:
     >>> compulsory_bytes(lambda a, b, unused: (a, b + 1), three, four, four)
     32
     """
-    jaxpr = _trace(function, args)
+    jaxpr = traced(function, *args)
     arguments = {id(argument) for argument in jaxpr.invars}
     computed = [id(_origin(result, jaxpr)) not in arguments for result in jaxpr.outvars]
     _, used = partial_eval.dce_jaxpr(jaxpr, computed)
@@ -84,7 +84,7 @@ def compulsory_bytes(function: Callable, *args: Any) -> int:
     return read + written
 
 
-def _trace(function: Callable, args: tuple[Any, ...]) -> Any:
+def traced(function: Callable, *args: Any) -> Any:
     """The jaxpr of a call.
 
     A jitted function is traced by itself, because one with compiler options cannot be part of
@@ -96,10 +96,11 @@ def _trace(function: Callable, args: tuple[Any, ...]) -> Any:
 
 
 def _count(jaxpr: Any) -> int:
-    return sum(_count_equation(equation) for equation in jaxpr.eqns)
+    return sum(equation_flops(equation) for equation in jaxpr.eqns)
 
 
-def _count_equation(equation: Any) -> int:
+def equation_flops(equation: Any) -> int:
+    """FLOPs of one equation of a jaxpr, counted as `model_flops` does."""
     name, params = equation.primitive.name, equation.params
     if name == "dot_general":
         return _count_dot(equation)

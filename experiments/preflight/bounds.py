@@ -1,13 +1,14 @@
-"""Bounds of a train step: time, MFU and cost by the roofline, scaling by the interconnect.
+"""Bounds of a train step, from published figures of the accelerator: time, MFU and cost.
 
-All of them follow from published figures of the accelerator.
+The arithmetic is that of the definition: an algorithm with fewer operations (Winograd) may take
+less than the bound by arithmetic.
 """
 
 from dataclasses import dataclass
 
 from experiments.hardware import peak_for
-from experiments.measure.collectives import bytes_sent, efficiency
 from experiments.measure.roofline import Roofline
+from experiments.preflight.communication import communication_bound
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
@@ -29,11 +30,11 @@ EPOCH_IMAGES = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What a step cannot do better than.
+    """What a step cannot do better than, with the FLOPs of its definition.
 
     Attributes:
       metrics: by the names of `METRICS`.
-      limit: ``compute`` or ``memory``; empty if no bound is known.
+      limit: ``compute``, ``memory`` or ``communication``; empty if no bound is known.
       remarks: what a reader of the metrics should know.
     """
 
@@ -71,11 +72,14 @@ def bound(
     if roofline is None:
         return Bound(work, remarks=(_why_no_bound(spec, target),))
     seconds = roofline.bound(result.flops, result.bytes)
+    limit = roofline.limit(result.flops, result.bytes)
+    communication, remarks = _communication(result, spec, target)
+    if communication is not None:
+        work["communication_bound"] = communication
+        seconds, limit = max((seconds, limit), (communication, "communication"))
     speed = _speed(seconds, result.flops, spec.batch_size, roofline)
     cost = _cost(seconds / spec.batch_size, price and price * target.chips, images)
-    scaling, remarks = _scaling(result, spec, target, seconds)
-    limit = roofline.limit(result.flops, result.bytes)
-    return Bound(work | speed | cost | scaling, limit, remarks)
+    return Bound(work | speed | cost, limit, remarks)
 
 
 def _speed(seconds: float, flops: int, batch_size: int, roofline: Roofline) -> dict[str, float]:
@@ -116,22 +120,15 @@ def _cost(seconds_per_image: float, price: float | None, images: int) -> dict[st
     }
 
 
-def _scaling(
-    result: CompileResult, spec: ProgramSpec, target: Target, seconds: float
-) -> tuple[dict[str, float], tuple[str, ...]]:
+def _communication(
+    result: CompileResult, spec: ProgramSpec, target: Target
+) -> tuple[float | None, tuple[str, ...]]:
+    """Seconds that a step communicates at least, None if unknown; and remarks."""
     if not result.collectives:
-        return {}, ()
-    cell = target.interconnect
-    if cell is None:
-        return {}, (f"no bound on scaling: no published interconnect for {target.row}",)
+        return None, ()
     sizes = parallel.mesh_sizes(spec.strategy, target.devices, spec.mesh).values()
-    smallest_group = min([target.chips, *(size for size in sizes if size > 1)])
-    outgoing = cell.value / 2  # the figure is of both directions together
-    communication = bytes_sent(result.collectives, smallest_group) / outgoing
-    unhidden, hidden = efficiency(seconds, communication)
-    metrics = {
-        "communication_bound": communication,
-        "scaling_efficiency_bound": hidden,
-        "scaling_efficiency_unhidden": unhidden,
-    }
-    return metrics, (f"interconnect: {cell.source}, {cell.date}; half of it in each direction",)
+    seconds = communication_bound(result.collectives, target, list(sizes))
+    cell = target.interconnect
+    if cell is None or seconds is None:
+        return None, (f"no bound on communication: no published interconnect for {target.row}",)
+    return seconds, (f"interconnect: {cell.source}, {cell.date}; half of it in each direction",)

@@ -14,7 +14,9 @@ import platformdirs
 
 import jaxcnn
 from experiments.preflight import libraries
+from experiments.preflight.exported import ExportedRequest
 from experiments.preflight.result import CompileRequest, CompileResult
+from experiments.preflight.spawning import without_main_module
 from experiments.preflight.targets import Target
 from experiments.preflight.worker import serve
 from jaxcnn.errors import InputError
@@ -61,7 +63,7 @@ class Compiler:
         self._end()
         self._log.close()
 
-    def __call__(self, request: CompileRequest) -> CompileResult:
+    def __call__(self, request: CompileRequest | ExportedRequest) -> CompileResult:
         """Compiles a program, or reads the result from the cache.
 
         A process that crashes or takes too long is a result with the state ``failed``.
@@ -81,7 +83,7 @@ class Compiler:
             temporary.replace(path)
         return result
 
-    def _compile(self, request: CompileRequest) -> CompileResult:
+    def _compile(self, request: CompileRequest | ExportedRequest) -> CompileResult:
         if self._process is None:
             self._start()
         try:
@@ -106,7 +108,8 @@ class Compiler:
             args=(other_end, self._log.name, self.target.devices if on_cpu else 1),
             daemon=True,
         )
-        self._process.start()
+        with without_main_module():
+            self._process.start()
         other_end.close()
 
     def _crash(self) -> CompileResult:
@@ -131,7 +134,7 @@ class Compiler:
             self._process.join()
         self._process = self._connection = None
 
-    def _digest(self, request: CompileRequest) -> str:
+    def _digest(self, request: CompileRequest | ExportedRequest) -> str:
         facts = {
             "request": asdict(request),
             "compiler": libraries.compiler(self.target),

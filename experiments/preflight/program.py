@@ -13,7 +13,9 @@ from jaxcnn import detection, models, parallel, training
 from jaxcnn.training.objective import classification
 
 BOXES = 30  # per image, the maximum in Darknet
-STEPS = 1000  # length of the learning-rate schedule; the program is the same for any length
+# Length of the learning-rate schedule, longer than any recipe's warm-up; the program is the same
+# for any length.
+STEPS, STEPS_PER_EPOCH = 10_000, 10
 
 Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 
@@ -110,7 +112,7 @@ def _create(
         recipe,
         preprocessing.make_preprocess(augmentations),
         steps=STEPS,
-        steps_per_epoch=STEPS // 10,
+        steps_per_epoch=STEPS_PER_EPOCH,
         precision=spec.precision,
         weight_decay_layers=recipe.weight_decay_layers,
         objective=detection.region_objective if row.detects else classification,

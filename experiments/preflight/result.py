@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.measure.collectives import Collective
 from experiments.measure.memory import MemoryPlan
+from experiments.preflight.operations import Operation
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.targets import Target
 
@@ -56,6 +57,7 @@ class CompileResult:
       required: bytes that the program needs on one device, if the compiler refused it and said so.
       available: bytes that a program may take on one device, if known.
       flops, bytes, parameters: of one step, all devices together; None if not requested.
+      operations: the kernels of one device; empty if not requested.
       collectives: of the compiled program.
       seconds: compile time.
       kind: JAX's name of the device.
@@ -69,6 +71,7 @@ class CompileResult:
     flops: int | None = None
     bytes: int | None = None
     parameters: int | None = None
+    operations: tuple[Operation, ...] = ()
     collectives: tuple[Collective, ...] = ()
     seconds: float = 0.0
     kind: str = ""
@@ -109,7 +112,9 @@ class CompileResult:
     def from_json(cls, saved: dict[str, Any]) -> "CompileResult":
         memory = MemoryPlan(**saved["memory"]) if saved["memory"] else None
         collectives = tuple(Collective(**entry) for entry in saved["collectives"])
-        return cls(**(saved | {"memory": memory, "collectives": collectives}))
+        operations = tuple(Operation(**entry) for entry in saved["operations"])
+        parts = {"memory": memory, "collectives": collectives, "operations": operations}
+        return cls(**(saved | parts))
 
 
 def parse_refusal(message: str) -> tuple[float, float] | None:

@@ -18,11 +18,13 @@ _HEADINGS = (
     "batch",
     "memory",
     "largest\nbatch",
+    "step,\nestimated",
     "step,\nat best",
-    "images/s,\nat most",
-    "MFU,\nat most",
-    "$ an epoch,\nat least",
+    "images/s,\nestimated",
+    "$ an epoch,\nestimated",
 )
+_SPEED = ("step_time", "images_per_second")
+_ENDS = ("", "_low", "_high")
 
 
 def print_targets(console: Console) -> None:
@@ -71,7 +73,7 @@ def print_cases(console: Console, records: Sequence[Record]) -> None:
     _print_plain(console, f"{fitting} of {len(records)} programs compile and fit")
     lines = dict.fromkeys(line for record in records for line in remarks(record))
     for line in lines:
-        if not line.startswith(("measured", "calibrated")):  # they concern single cases
+        if not line.startswith(("measured", "estimate:")):  # they concern single cases
             _print_plain(console, f"note: {line}")
 
 
@@ -151,20 +153,29 @@ def _largest_batch(record: Record) -> str:
 
 def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:
     metrics, origin = record.metrics, record.provenance
-    step = readable("step_time_bound", metrics["step_time_bound"])
-    rate = readable("images_per_second_bound", metrics["images_per_second_bound"])
-    mfu = f"MFU {metrics['mfu_ceiling']:.0%}"
-    yield "at best", f"{step} a step, {rate}, {mfu}: bound by {origin.get('limit')}"
-    if "step_time_calibrated" in metrics:
-        step = readable("step_time_calibrated", metrics["step_time_calibrated"])
-        yield "likely", f"{step} a step, calibrated by measured records"
-    if "cost_per_epoch_bound" in metrics:
+    if "step_time_estimate" in metrics:
+        step, rate = (_with_interval(f"{name}_estimate", metrics) for name in _SPEED)
+        yield "estimate", f"{step} a step, {rate}"
+    if "cost_per_epoch_estimate" in metrics:
+        cost = _with_interval("cost_per_epoch_estimate", metrics)
         yield (
             "costs",
-            f"at least ${metrics['cost_per_thousand_images_bound']:.3g} per 1000 images, "
-            f"${metrics['cost_per_epoch_bound']:.3g} an epoch of {origin['epoch_images']:,}, "
+            f"{cost} an epoch of {origin['epoch_images']:,}, "
             f"at ${metrics['price_per_hour']:.3g} an hour",
         )
+    step = readable("step_time_bound", metrics["step_time_bound"])
+    rate = readable("images_per_second_bound", metrics["images_per_second_bound"])
+    yield (
+        "at best",
+        f"{step} a step of the definition's FLOPs, {rate}, MFU {metrics['mfu_ceiling']:.0%}: "
+        f"bound by {origin.get('limit')}",
+    )
+
+
+def _with_interval(name: str, metrics: dict[str, float]) -> str:
+    """An estimate and its interval of 90 %."""
+    value, low, high = (readable(name + end, metrics.get(name + end)) for end in _ENDS)
+    return f"{value} ({low} to {high})"
 
 
 def _communication(record: Record) -> Iterator[tuple[str, str]]:
@@ -172,14 +183,11 @@ def _communication(record: Record) -> Iterator[tuple[str, str]]:
     for entry in record.provenance.get("collectives", []):
         total = f"{number(entry['bytes'])} bytes in total on a device"
         yield "sends", f"{entry['count']} × {entry['kind']}, {total}"
-    if "scaling_efficiency_bound" in metrics:
+    if "communication_bound" in metrics:
         seconds = readable("communication_bound", metrics["communication_bound"])
-        yield (
-            "scales",
-            f"{seconds} of communication at best: efficiency at most "
-            f"{metrics['scaling_efficiency_unhidden']:.1%} unhidden, "
-            f"{metrics['scaling_efficiency_bound']:.1%} hidden",
-        )
+        share = metrics.get("communication_share_estimate")
+        part = f", {share:.1%} of the estimated step if none of it is hidden" if share else ""
+        yield "scales", f"{seconds} of communication at best{part}"
 
 
 def _cells(record: Record) -> tuple[str, ...]:
@@ -192,8 +200,15 @@ def _cells(record: Record) -> tuple[str, ...]:
         f"{settings['batch_size']:,}",
         format_bytes(metrics["memory_planned"]) if "memory_planned" in metrics else "–",
         f"{metrics['largest_batch']:,}" if "largest_batch" in metrics else "–",
+        readable("step_time_estimate", metrics.get("step_time_estimate")),
         readable("step_time_bound", metrics.get("step_time_bound")),
-        readable("images_per_second_bound", metrics.get("images_per_second_bound")),
-        f"{metrics['mfu_ceiling']:.0%}" if "mfu_ceiling" in metrics else "–",
-        readable("cost_per_epoch_bound", metrics.get("cost_per_epoch_bound")),
+        _short_interval("images_per_second_estimate", metrics),
+        _short_interval("cost_per_epoch_estimate", metrics),
     )
+
+
+def _short_interval(name: str, metrics: dict[str, float]) -> str:
+    if name not in metrics:
+        return "–"
+    value, low, high = (number(metrics[name + end]) for end in _ENDS)
+    return f"{value} ({low}–{high})"

@@ -17,6 +17,8 @@ from experiments.measure.collectives import collectives
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
+from experiments.preflight.exported import ExportedRequest, compile_exported
+from experiments.preflight.operations import merged, operations
 from experiments.preflight.program import Program, build_program, compile_arguments
 from experiments.preflight.result import (
     CompileRequest,
@@ -72,11 +74,13 @@ def serve(connection: Connection, log: str, devices: int) -> None:
         connection.send(execute(request))
 
 
-def execute(request: CompileRequest) -> CompileResult | InputError:
+def execute(request: CompileRequest | ExportedRequest) -> CompileResult | InputError:
     """Compiles or lowers one program; every failure of the compiler becomes a result."""
     start = time.perf_counter()
     counts: dict[str, Any] = {}
     try:
+        if isinstance(request, ExportedRequest):
+            return _compile_exported(request)
         program = build_program(request.spec)
         if request.counts:
             counts = _count(request, program)
@@ -104,12 +108,18 @@ def _failure(target: Target, error: Exception) -> CompileResult:
     return CompileResult(state, f"{type(error).__name__}: {first}")
 
 
-def _count(request: CompileRequest, program: Program) -> dict[str, int]:
-    """Work of all devices together; each moves its part of the state and its share of the batch."""
+def _count(request: CompileRequest, program: Program) -> dict[str, Any]:
+    """Work of all devices together; each moves its part of the state and its share of the batch.
+
+    The operations are those of one device: where several devices share the work on one part of the
+    batch, each does as much of it.
+    """
     spec, available = request.spec, request.target.devices
     count = parallel.state_copies(spec.strategy, available)
     shares = parallel.batch_multiple(spec.strategy, available, spec.mesh)
     share = parallel.batch_share(program.batch, shares)
+    used = parallel.device_count(spec.strategy, available)
+    kernels = operations(program.step, program.state, share, platform=request.target.platform)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
         "bytes": int(
@@ -118,6 +128,7 @@ def _count(request: CompileRequest, program: Program) -> dict[str, int]:
             * compulsory_bytes(program.step, program.state, share)
         ),
         "parameters": program.parameters,
+        "operations": tuple(item.scaled(shares / used, item.count) for item in merged(kernels)),
     }
 
 
@@ -150,6 +161,12 @@ def _compile(request: CompileRequest, program: Program) -> CompileResult:
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
     )
+
+
+def _compile_exported(request: ExportedRequest) -> CompileResult:
+    devices = _devices(request.target)
+    result = compile_exported(request, devices)
+    return dataclasses.replace(result, available=_available_memory(request.target, devices))
 
 
 def _lower(request: CompileRequest, program: Program) -> CompileResult:

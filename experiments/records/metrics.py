@@ -204,7 +204,9 @@ METRICS: dict[str, Metric] = {
     "on_chip_memory": Metric("B", "published: memory on the chip"),
     "speed_up_over_cpu": Metric("", "speed relative to the CPU of the same study"),
     "step_time_bound": Metric(
-        "s", "predicted: lower bound on step time, from published peak and bandwidth"
+        "s",
+        "predicted: lower bound on step time of the definition's FLOPs, from published peak, "
+        "bandwidth and interconnect",
     ),
     "images_per_second_bound": Metric(
         "images/s", "predicted: batch size divided by step_time_bound"
@@ -216,8 +218,43 @@ METRICS: dict[str, Metric] = {
     "cost_per_epoch_bound": Metric(
         "$", "predicted: lowest cost of an epoch of the recipe's data set"
     ),
-    "step_time_calibrated": Metric(
-        "s", "estimated: step_time_bound times the ratio measured on this device"
+    "step_time_estimate": Metric(
+        "s", "estimated: step time by the kernels' rooflines, fitted to published runs"
+    ),
+    "step_time_estimate_low": Metric("s", "lower end of the 90 % interval of step_time_estimate"),
+    "step_time_estimate_high": Metric("s", "upper end of the 90 % interval of step_time_estimate"),
+    "images_per_second_estimate": Metric(
+        "images/s", "estimated: batch size divided by step_time_estimate"
+    ),
+    "images_per_second_estimate_low": Metric(
+        "images/s", "lower end of the 90 % interval of images_per_second_estimate"
+    ),
+    "images_per_second_estimate_high": Metric(
+        "images/s", "upper end of the 90 % interval of images_per_second_estimate"
+    ),
+    "cost_per_epoch_estimate": Metric(
+        "$", "estimated: cost of an epoch of the recipe's data set, by step_time_estimate"
+    ),
+    "cost_per_epoch_estimate_low": Metric(
+        "$", "lower end of the 90 % interval of cost_per_epoch_estimate"
+    ),
+    "cost_per_epoch_estimate_high": Metric(
+        "$", "upper end of the 90 % interval of cost_per_epoch_estimate"
+    ),
+    "cost_per_million_images_estimate": Metric(
+        "$", "estimated: cost of training on a million images, by step_time_estimate"
+    ),
+    "cost_per_million_images_estimate_low": Metric(
+        "$", "lower end of the 90 % interval of cost_per_million_images_estimate"
+    ),
+    "cost_per_million_images_estimate_high": Metric(
+        "$", "upper end of the 90 % interval of cost_per_million_images_estimate"
+    ),
+    "communication_share_estimate": Metric(
+        "share", "estimated: share of a step in collectives, if none of them is hidden"
+    ),
+    "step_time_estimate_error": Metric(
+        "share", "step_time_estimate divided by the measured step_time, minus 1"
     ),
     "memory_available": Metric(
         "B", "memory for a program on one device, per its compiler; on a GPU three quarters"
@@ -235,12 +272,6 @@ METRICS: dict[str, Metric] = {
     ),
     "communication_bound": Metric(
         "s", "predicted: lower bound on a step's collectives, from the published interconnect"
-    ),
-    "scaling_efficiency_bound": Metric(
-        "share", "predicted: upper bound, with communication fully overlapped"
-    ),
-    "scaling_efficiency_unhidden": Metric(
-        "share", "predicted: upper bound, with no communication overlapped"
     ),
     "many_steps_time": Metric("s", "median train step of ours, with many steps in one call"),
     "best_peer_step_time": Metric("s", "median train step of the fastest PyTorch or Keras variant"),

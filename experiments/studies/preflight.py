@@ -8,15 +8,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.analysis.compile_matrix import BOUNDS
+from experiments.analysis.compile_matrix import FIGURES
 from experiments.config import RunConfig
 from experiments.hardware import prices
 from experiments.harness.study import DIGEST, Case, CaseResult, Context
 from experiments.preflight import libraries, targets
 from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
-from experiments.preflight.calibration import calibration
 from experiments.preflight.compiler import Compiler
+from experiments.preflight.estimates import estimate_metrics, estimate_step
+from experiments.preflight.estimates import remarks as estimate_remarks
+from experiments.preflight.measured_cases import measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult, format_bytes
 from experiments.preflight.targets import Target
@@ -28,7 +30,7 @@ from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 
-COLUMNS = (*BOUNDS, "flops_per_step", "arithmetic_intensity")
+COLUMNS = (*FIGURES, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
 # Settings where they are not the published ones, or not the default mesh.
 IF_GIVEN = ("num_classes", "channels", "microbatches", "mesh")
@@ -38,8 +40,8 @@ DEFAULT_BATCH = 128  # for networks whose recipe has none
 QUICKLY_REFUSED = 1.5
 STATUS = {"compiled": "predicted", "lowered": "unsupported"}
 ESTIMATE = (
-    "an estimate: the compiler's memory plan, and a roofline of published figures, "
-    "which nothing can beat"
+    "memory is the compiler's plan; the bound is a roofline of published figures, of the "
+    "definition's FLOPs"
 )
 
 
@@ -180,7 +182,7 @@ def measure(case: Case, context: Context) -> CaseResult:
             limit = find_largest(compiler, spec, result, full_effort=is_full)
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
     bounds = _bound(case.config, result, spec, target, epoch_images)
-    estimate, remarks = _compare_with_measured(case, bounds, target)
+    estimate, remarks = _estimate(case, result, bounds, target, epoch_images)
     remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
     provenance = _provenance(target, result, settings, epoch_images) | {
         "compilations": compiler.compilations,
@@ -254,14 +256,34 @@ def _verdict(result: CompileResult, target: Target) -> tuple[str, str]:
     return STATUS.get(result.state, result.state), result.message
 
 
-def _compare_with_measured(
-    case: Case, bounds: Bound, target: Target
+def _estimate(
+    case: Case, result: CompileResult, bounds: Bound, target: Target, epoch_images: int
 ) -> tuple[dict[str, float], list[str]]:
-    """The estimate by measured records, from the results folder and the published ones."""
-    seconds = bounds.metrics.get("step_time_bound")
-    if seconds is None or target.device is None:
+    """The expected time and cost of a step, and remarks; with the measured time if there is one."""
+    communication = bounds.metrics.get("communication_bound")
+    precision = case.settings["precision"]
+    found = estimate_step(result.operations, target, precision, communication)
+    if found is None:
         return {}, []
+    price = bounds.metrics.get("price_per_hour")
+    metrics = estimate_metrics(found, case.settings["batch_size"], price, epoch_images)
+    if communication:
+        metrics["communication_share_estimate"] = communication / found.seconds
+    remarks = list(estimate_remarks(found))
+    if (measured := _measured(case, target)) is not None:
+        metrics["step_time_estimate_error"] = found.seconds / measured - 1
+        remarks.append(
+            f"measured: {measured:.4g} s a step; the estimate is off by "
+            f"{found.seconds / measured - 1:+.0%}"
+        )
+    return metrics, remarks
+
+
+def _measured(case: Case, target: Target) -> float | None:
+    """Seconds of a step of the same case, from the results folder and the published records."""
+    if target.device is None:
+        return None
     loaded, _ = load([case.config.results, PUBLISHED])
     measured = [record for record in loaded if record.study != "preflight"]
     used = parallel.device_count(case.settings["strategy"], target.devices)
-    return calibration(measured, target.device, used, case.settings).estimate(seconds)
+    return measured_step_time(measured, target.device, used, case.settings)

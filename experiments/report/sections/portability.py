@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.analysis.compile_matrix import BOUNDS, COMPILED, Cell, portability
+from experiments.analysis.compile_matrix import COMPILED, FIGURES, Cell, portability
 from experiments.records import Record
 from experiments.records.formatting import readable_cell
 from experiments.report.section import (
@@ -44,7 +44,7 @@ def matrix(page: PageRecords) -> Section | None:
     return Section(
         "Portability: what compiles and fits where",
         sentences,
-        [Table("", ("network", *columns), rows, text_columns=1), _bounds_table(records)],
+        [Table("", ("network", *columns), rows, text_columns=1), _figures_table(records)],
         _largest_batches(records, page),
     )
 
@@ -57,9 +57,9 @@ def _cell_text(cell: Cell | None) -> str:
     return f"✗ {cell.batch:,}: {cell.state}"
 
 
-def _bounds_table(records: Sequence[Record]) -> Table:
+def _figures_table(records: Sequence[Record]) -> Table:
     shown, note = newest(records, MAX_ROWS)
-    names = metrics_with_values(BOUNDS, shown)
+    names = metrics_with_values(FIGURES, shown)
     rows = [
         Row(
             (
@@ -73,7 +73,7 @@ def _bounds_table(records: Sequence[Record]) -> Table:
         for record in shown
     ]
     return Table(
-        "Estimates: the compiler's memory plan, and bounds from published figures",
+        "The compiler's memory plan, estimates of time and cost, and the bound on time",
         ("target", *map(heading, names), "why not"),
         rows,
         metric_tooltips(names),

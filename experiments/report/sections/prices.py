@@ -9,8 +9,7 @@ from experiments.report.traces import dtype_symbol, hover_text, scatter
 
 ABOUT = (
     "Up and to the left is better. Filled: measured. Hollow: estimated by the preflight, for "
-    "accelerators that were not measured; the bars reach from the least share of its bound that a "
-    "measured accelerator attained to the bound itself."
+    "accelerators that were not measured; the bars are its interval of 90 %."
 )
 
 

@@ -7,7 +7,6 @@ from experiments.measure.collectives import (
     bytes_all_reduced,
     bytes_sent,
     collectives,
-    efficiency,
 )
 
 PROGRAM = """
@@ -42,8 +41,11 @@ def test_a_sum_sends_as_much_as_a_reduce_scatter_and_an_all_gather():
     assert scatter + gather == pytest.approx(1600)
 
 
-def test_efficiency_without_and_with_overlap():
-    assert efficiency(2.0, 6.0) == (0.25, 1 / 3)
+def test_a_switch_that_adds_needs_each_value_once():
+    """Of 1200 bytes on three devices each sends 1200, not 1600; on two devices 1200 either way."""
+    sums = [Collective("all-reduce", 1, 1200)]
+    assert bytes_sent(sums, 3, switch_adds=True) == 1200
+    assert bytes_sent(sums, 2, switch_adds=True) == bytes_sent(sums, 2) == 1200
 
 
 def test_all_reduced_bytes_count_started_operations_once_and_ignore_metadata():

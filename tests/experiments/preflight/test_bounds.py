@@ -1,4 +1,4 @@
-"""Bounds and their calibration, against numbers worked out by hand."""
+"""Bounds, and measured records of the same case, against numbers worked out by hand."""
 
 import dataclasses
 
@@ -7,7 +7,8 @@ import pytest
 from experiments.measure.collectives import Collective
 from experiments.preflight import targets
 from experiments.preflight.bounds import bound
-from experiments.preflight.calibration import calibration
+from experiments.preflight.communication import used_links
+from experiments.preflight.measured_cases import measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
 from experiments.records import Record
@@ -23,11 +24,11 @@ def test_the_bound_of_four_chips():
         "compiled",
         flops=1_576_000_000_000,
         bytes=3_276_000_000,
-        collectives=(Collective("all-reduce", 1, 200_000_000),),
+        collectives=(Collective("all-reduce", 1, 100_000_000),),
     )
     bounds = bound(result, SPEC, V5E, price=0.9, images=100_000)
     assert bounds.limit == "compute"
-    # 2 × 3/4 of 200 MB leave a chip at 200 GB/s: 1.5 ms beside 2 ms of computation
+    # 2 × 3/4 of 100 MB leave a chip at 100 GB/s, over two of its four links: 1.5 ms of 2 ms
     expected = {
         "step_time_bound": 2e-3,
         "images_per_second_bound": 200_000,
@@ -35,13 +36,45 @@ def test_the_bound_of_four_chips():
         "price_per_hour": 3.6,
         "cost_per_thousand_images_bound": 5e-6,
         "cost_per_epoch_bound": 5e-4,
-        "bytes_exchanged": 2e8,
+        "bytes_exchanged": 1e8,
         "communication_bound": 1.5e-3,
-        "scaling_efficiency_bound": 1.0,
-        "scaling_efficiency_unhidden": 4 / 7,
     }
     assert {name: bounds.metrics[name] for name in expected} == pytest.approx(expected)
     assert bounds.metrics.keys() <= METRICS.keys()
+
+
+def test_a_step_takes_at_least_as_long_as_it_communicates():
+    """600 MB: 9 ms of communication beside 2 ms of arithmetic."""
+    result = CompileResult(
+        "compiled",
+        flops=1_576_000_000_000,
+        bytes=3_276_000_000,
+        collectives=(Collective("all-reduce", 1, 600_000_000),),
+    )
+    bounds = bound(result, SPEC, V5E, price=None, images=1)
+    assert bounds.metrics["step_time_bound"] == pytest.approx(9e-3)
+    assert bounds.limit == "communication"
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("tpu-v5e:2x2", 2 / 4), ("tpu-v5e:4x4", 1.0), ("tpu-v5p:2x2x1", 2 / 6), ("gpu-a100-8", 1.0)],
+)
+def test_a_small_slice_uses_some_of_the_links_of_its_chips(name, share):
+    assert used_links(targets.target(name)) == pytest.approx(share)
+
+
+def test_h100s_sum_in_their_switch():
+    """100 MB over 450 GB/s each way: once, where A100s send 2 × 7/8 of it over 300 GB/s."""
+    collectives = (Collective("all-reduce", 1, 100_000_000),)
+    result = CompileResult("compiled", flops=1, bytes=1, collectives=collectives)
+    spec = dataclasses.replace(SPEC, batch_size=800)
+    times = {
+        name: bound(result, spec, targets.target(name), price=None, images=1).metrics
+        for name in ("gpu-h100-8", "gpu-a100-8")
+    }
+    assert times["gpu-h100-8"]["communication_bound"] == pytest.approx(1e8 / 450e9)
+    assert times["gpu-a100-8"]["communication_bound"] == pytest.approx(1.75e8 / 300e9)
 
 
 def test_one_device_of_four_has_a_quarter_of_the_peak_and_all_of_the_price():
@@ -86,11 +119,8 @@ def measured(seconds: float, batch: int, accelerator: str = "TPU v5 lite") -> Re
     )
 
 
-def test_a_bound_is_compared_with_measured_records():
-    """197e9 FLOP on 197 TFLOP/s are 1 ms; the two other cases took 2 and 8 ms.
-
-    The record of another device does not count.
-    """
+def test_a_case_is_compared_with_its_own_measured_records():
+    """Neither a record of another batch nor one of another device counts."""
     rows = [
         measured(2e-3, 1),
         measured(3e-3, 2),
@@ -98,6 +128,5 @@ def test_a_bound_is_compared_with_measured_records():
         measured(1.0, 2, "Tesla T4"),
     ]
     device, settings = targets.target("tpu-v5e-1").device, rows[1].settings
-    known = calibration(rows, device, 1, settings)
-    assert known.measured == 3e-3 and known.count == 2 and known.factor == pytest.approx(5.0)
-    assert calibration([], device, 1, settings).factor is None
+    assert measured_step_time(rows, device, 1, settings) == 3e-3
+    assert measured_step_time(rows, device, 4, settings) is None

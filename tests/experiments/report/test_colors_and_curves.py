@@ -53,7 +53,6 @@ def test_the_prices_figure_has_the_measured_points_and_hollow_estimates(page):
     tpu = points["TPU v5 lite (synthetic)"]
     assert tpu["y"] == [9_000.0] and tpu["x"] == [pytest.approx(0.6 / 3600 / 9_000 * 1e6)]
     estimate = points["tpu-v6e-1, bfloat16 (estimated)"]
-    # The least share of a bound that was reached is 0.4: 20,000 to 50,000 images/s.
     assert estimate["marker"]["symbol"] == "square-open"
     (rate,), bars = estimate["y"], estimate["error_y"]
     assert (rate - bars["arrayminus"][0], rate + bars["array"][0]) == pytest.approx((2e4, 5e4))

@@ -1,0 +1,57 @@
+"""Fits the preflight's time model: ``python -m benchmarks.throughput_costs``.
+
+Traces the programs of the published runs in `experiments/preflight/throughput.toml`, writes their
+operations into `throughput_costs.json` beside it, fits the model, and writes the fit into
+`time_model.json`. Prints each run beside its prediction by a fit without its chip. Run it after a
+change to `experiments/preflight/operations.py` or to the published runs; takes minutes.
+"""
+
+import dataclasses
+import json
+import statistics
+
+from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
+from experiments.preflight.published_runs import COSTS, published_runs, trace_costs
+from experiments.preflight.time_model import FIT
+
+
+def main() -> None:
+    """Writes both files and prints the errors."""
+    write_costs()
+    FIT.write_text(json.dumps(dataclasses.asdict(final_fit()), indent=1) + "\n")
+    print(errors("without its chip", without_chip()))
+    print(errors("without the run", without_run()))
+
+
+def write_costs() -> None:
+    """Traces each program."""
+    programs = {run.program: run for run in published_runs()}
+    costs = {}
+    for name, run in sorted(programs.items()):
+        print(name, flush=True)
+        costs[name] = [
+            [item.kind, round(item.flops), round(item.bytes), round(item.work), item.count]
+            for item in trace_costs(run)
+        ]
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in costs.items())
+    COSTS.write_text(f"{{\n{lines}\n}}\n")
+
+
+def errors(title: str, rows: list[HeldOut]) -> str:
+    """Each run beside its prediction, and the errors of all."""
+    lines = [
+        f"{item.run.model:20} {item.run.device:16} {item.run.precision:8} {item.run.software:12}"
+        f"{item.run.rate:8,.0f} {item.rate:8,.0f} images/s {item.error:+5.0%}"
+        for item in rows
+    ]
+    known = [abs(item.error) for item in rows]
+    unknown = [abs(item.error_any) for item in rows]
+    summary = (
+        f"{title}: median error {statistics.median(known):.0%}, largest {max(known):.0%}; "
+        f"of unknown software {statistics.median(unknown):.0%} and {max(unknown):.0%}"
+    )
+    return "\n".join([*lines, summary])
+
+
+if __name__ == "__main__":
+    main()

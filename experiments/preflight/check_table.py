@@ -1,0 +1,47 @@
+"""The table of what `check` found."""
+
+from collections.abc import Sequence
+
+import rich.box
+from rich.table import Table
+
+from experiments.preflight.result import format_bytes
+from experiments.records import Record
+from experiments.records.units import readable
+
+_ENDS = ("", "_low", "_high")
+
+
+def check_table(rows: Sequence[Record]) -> Table:
+    """A table of records of `check`, a row for each target."""
+    headings = ("target", "batch", "memory", "largest\nbatch", "step", "examples/s", "collectives")
+    table = Table(box=rich.box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "target" else "right")
+    for record in rows:
+        table.add_row(*_cells(record))
+    return table
+
+
+def _cells(record: Record) -> tuple[str, ...]:
+    metrics, settings = record.metrics, record.settings
+    outcome = "" if record.status == "predicted" else f" {record.status}"
+    sent = ", ".join(
+        f"{entry['count']} × {entry['kind']}" for entry in record.provenance["collectives"]
+    )
+    return (
+        f"{settings['target']}{outcome}",
+        f"{settings['batch_size']:,}",
+        format_bytes(metrics["memory_planned"]) if "memory_planned" in metrics else "–",
+        f"{metrics['largest_batch']:,}" if "largest_batch" in metrics else "–",
+        _interval("step_time_estimate", metrics),
+        _interval("images_per_second_estimate", metrics),
+        sent or "–",
+    )
+
+
+def _interval(name: str, metrics: dict[str, float]) -> str:
+    if name not in metrics:
+        return "–"
+    value, low, high = (readable(name, metrics[name + end]) for end in _ENDS)
+    return f"{value} ({low} to {high})"

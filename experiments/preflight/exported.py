@@ -1,0 +1,137 @@
+"""Programs of any JAX user, exported so that another process can compile them.
+
+The exported program takes and returns flat lists of arrays, so that the other process needs none of
+the user's code: neither the function nor the classes of its arguments.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from experiments.measure.collectives import collectives
+from experiments.measure.memory import memory_plan
+from experiments.preflight.result import LOWEST, CompileResult
+from experiments.preflight.targets import Target
+
+_PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "cuda"}  # as `jax.export` names them
+_BATCH_AXIS = "batch"
+
+
+@dataclass(frozen=True)
+class ExportedRequest:
+    """A program to compile.
+
+    Attributes:
+      program: serialized by `jax.export`.
+      target: the accelerators.
+      shapes: of the arguments, and their dtypes.
+      divided: the places of the arguments whose first axis is divided among the devices.
+      donated: the places of the arguments whose memory the results may reuse.
+      level: optimization level: `LOWEST`, or empty for the compiler's default.
+    """
+
+    program: bytes
+    target: Target
+    shapes: tuple[tuple[tuple[int, ...], str], ...]
+    divided: tuple[int, ...]
+    donated: tuple[int, ...] = ()
+    level: str = LOWEST
+
+
+@dataclass(frozen=True)
+class FlatStep:
+    """A function of arrays alone.
+
+    Attributes:
+      function: takes and returns arrays; leaves of the arguments that are none are constants.
+      arguments: their shapes, those of the state first.
+      state_count: how many of them are the state's.
+    """
+
+    function: Callable[..., list[jax.Array]]
+    arguments: tuple[jax.ShapeDtypeStruct, ...]
+    state_count: int
+
+
+def flatten_step(step: Callable, state: Any, batch: Any) -> FlatStep:
+    """The step ``step(state, batch)`` as a function of the arrays in its arguments."""
+    leaves, structure = jax.tree.flatten((state, batch))
+    places = [place for place, leaf in enumerate(leaves) if is_array(leaf)]
+
+    def function(*values: jax.Array) -> list[jax.Array]:
+        given = list(leaves)
+        for place, value in zip(places, values, strict=True):
+            given[place] = value
+        results = step(*jax.tree.unflatten(structure, given))
+        return [leaf for leaf in jax.tree.leaves(results) if is_array(leaf)]
+
+    arguments = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in places]
+    return FlatStep(function, tuple(arguments), sum(map(is_array, jax.tree.leaves(state))))
+
+
+def export_step(step: FlatStep, target: Target) -> ExportedRequest:
+    """Exports a step for a target.
+
+    Args:
+      step: the arrays of its state are on every device, those of its batch are divided among the
+        devices along their first axis.
+      target: the accelerators.
+    """
+    platforms = [_PLATFORMS[target.platform]]
+    program = jax.export.export(jax.jit(step.function), platforms=platforms)(*step.arguments)
+    return ExportedRequest(
+        bytes(program.serialize()),
+        target,
+        tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in step.arguments),
+        tuple(range(step.state_count, len(step.arguments))),
+        _reused(step.arguments[: step.state_count], program.out_avals),
+    )
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether a leaf is an array, or the shape of one."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def _reused(state: Sequence[Any], results: Sequence[Any]) -> tuple[int, ...]:
+    """The arrays of the state that a result can take the place of, as of a donated state."""
+    free = [(tuple(aval.shape), aval.dtype) for aval in results]
+    places = []
+    for place, leaf in enumerate(state):
+        if (kind := (tuple(leaf.shape), leaf.dtype)) in free:
+            free.remove(kind)
+            places.append(place)
+    return tuple(places)
+
+
+def compile_exported(request: ExportedRequest, devices: tuple[jax.Device, ...]) -> CompileResult:
+    """Compiles a program for devices that need not be attached, dividing its batch among them."""
+    jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
+    mesh = Mesh(np.array(devices), (_BATCH_AXIS,))
+    divided, whole = (NamedSharding(mesh, PartitionSpec(axis)) for axis in (_BATCH_AXIS, None))
+    scalar = NamedSharding(mesh, PartitionSpec())
+    arguments = [
+        jax.ShapeDtypeStruct(
+            shape,
+            dtype,
+            sharding=(divided if place in request.divided else whole) if shape else scalar,
+        )
+        for place, (shape, dtype) in enumerate(request.shapes)
+    ]
+    program = jax.jit(
+        jax.export.deserialize(bytearray(request.program)).call, donate_argnums=request.donated
+    )
+    start = time.perf_counter()
+    executable = program.lower(*arguments).compile()
+    return CompileResult(
+        "compiled",
+        memory=memory_plan(executable),
+        collectives=collectives(executable.as_text()) if len(devices) > 1 else (),
+        seconds=time.perf_counter() - start,
+        kind=devices[0].device_kind,
+    )

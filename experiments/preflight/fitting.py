@@ -1,0 +1,175 @@
+"""Fits the time model to published runs, and predicts runs that the fit has not seen.
+
+The fit is by maximum a posteriori, in logarithms. Each parameter has a prior, so that few runs
+(five of TPUs) move it only as far as they can. Each implementation has a factor on time: the
+same network in the same precision on the same card differs by up to 1.6 between published
+implementations.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from experiments.preflight.published_runs import PublishedRun, program_costs, published_runs
+from experiments.preflight.time_model import (
+    FAMILIES,
+    Fit,
+    Kernels,
+    Parameters,
+    Rates,
+    rates,
+    total_time,
+)
+
+# The median of each parameter's prior, and one standard deviation as a factor. For a TPU, whose
+# compiler fuses more than the rule of `operations` does, the share of the bandwidth is larger: of
+# ResNet-50 at batch 256 it counts 83.8 GB, the rule 97.5.
+PRIORS = {
+    "half": (0.5, 1.5),
+    "tf32": (0.5, 1.5),
+    "float32": (0.7, 1.3),
+    "ridge": (0.3, 1.5),
+    "memory": (0.75, 1.3),
+    "grouped_memory": (0.4, 2.0),
+    "launch": (5e-6, 1.2),
+    "overlap": (2.0, 1.5),
+}
+TPU_PRIORS = PRIORS | {"memory": (0.87, 1.3)}
+SOFTWARE_FACTOR = 1.25  # one standard deviation between implementations
+RUN_FACTOR = 1.1  # one standard deviation of a run that the model explains no further
+
+XLA_ON_TPU = "xla"  # the only implementation of a TPU: its parameters contain its factor
+
+Software = tuple[str, str]  # a name and a precision
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Fitted parameters.
+
+    Attributes:
+      parameters: of each family.
+      software: factor on time of each implementation in each precision.
+    """
+
+    parameters: dict[str, Parameters]
+    software: dict[Software, float]
+
+    def predict(self, run: PublishedRun, *, knows_software: bool = True) -> float:
+        """Seconds of a step; of unknown software without its factor."""
+        limits = _limits(run)
+        kernels = Kernels.of(program_costs()[run.program])
+        seconds = total_time(kernels, limits, self.parameters[limits.family])
+        return seconds * (self.software.get(_software(run), 1.0) if knows_software else 1.0)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A run predicted by a fit that has not seen it.
+
+    Attributes:
+      run: the run.
+      seconds: predicted time of a step, in the software of the run.
+      seconds_any: the same for software that is not known, as for a user's own program.
+    """
+
+    run: PublishedRun
+    seconds: float
+    seconds_any: float
+
+    @property
+    def rate(self) -> float:
+        """Predicted images/s."""
+        return self.run.batch / self.seconds
+
+    @property
+    def error(self) -> float:
+        """Predicted time divided by the measured one, minus 1."""
+        return self.seconds / self.run.step_time - 1
+
+    @property
+    def error_any(self) -> float:
+        """The same for software that is not known."""
+        return self.seconds_any / self.run.step_time - 1
+
+
+def fit(runs: Sequence[PublishedRun]) -> FitResult:
+    """Fits the parameters to published runs."""
+    priors = [
+        (family, name, median, factor)
+        for family in FAMILIES
+        for name, (median, factor) in (TPU_PRIORS if family == "tpu" else PRIORS).items()
+    ]
+    software = sorted({_software(run) for run in runs if run.software != XLA_ON_TPU})
+    rows = [(run, Kernels.of(program_costs()[run.program]), _limits(run)) for run in runs]
+
+    def unpack(deviations: np.ndarray) -> FitResult:
+        values = iter(deviations)
+        parameters: dict[str, Parameters] = {family: {} for family in FAMILIES}
+        for family, name, median, factor in priors:
+            parameters[family][name] = float(median * factor ** next(values))
+        return FitResult(
+            parameters, {key: float(SOFTWARE_FACTOR ** next(values)) for key in software}
+        )
+
+    def residuals(deviations: np.ndarray) -> np.ndarray:
+        result = unpack(deviations)
+        misses = [
+            math.log(
+                total_time(kernels, limits, result.parameters[limits.family])
+                * result.software.get(_software(run), 1.0)
+                / run.step_time
+            )
+            for run, kernels, limits in rows
+        ]
+        return np.concatenate([np.array(misses) / math.log(RUN_FACTOR), deviations])
+
+    start = np.zeros(len(priors) + len(software))
+    return unpack(least_squares(residuals, start, method="lm").x)
+
+
+def without_chip(chips: Sequence[str] = ()) -> list[HeldOut]:
+    """Published runs, each predicted by a fit without any run of its chip.
+
+    Args:
+      chips: by `PublishedRun.chip`; empty for all.
+    """
+    runs = published_runs()
+    return [
+        _held_out(result, run)
+        for chip in chips or dict.fromkeys(run.chip for run in runs)
+        for result in [fit([run for run in runs if run.chip != chip])]
+        for run in runs
+        if run.chip == chip
+    ]
+
+
+def without_run() -> list[HeldOut]:
+    """Every published run, predicted by a fit to all the others."""
+    runs = published_runs()
+    return [_held_out(fit([other for other in runs if other is not run]), run) for run in runs]
+
+
+def final_fit() -> Fit:
+    """The parameters fitted to all published runs, and the uncertainty of an estimate."""
+    misses = [math.log(item.seconds_any / item.run.step_time) for item in without_chip()]
+    spread = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
+    return Fit(fit(published_runs()).parameters, math.exp(spread))
+
+
+def _held_out(result: FitResult, run: PublishedRun) -> HeldOut:
+    return HeldOut(run, result.predict(run), result.predict(run, knows_software=False))
+
+
+def _software(run: PublishedRun) -> Software:
+    return run.software, run.precision
+
+
+def _limits(run: PublishedRun) -> Rates:
+    limits = rates(run.hardware, run.precision)
+    if limits is None:
+        raise ValueError(f"no published peak or bandwidth of {run.device} for {run.precision}")
+    return limits

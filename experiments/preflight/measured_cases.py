@@ -1,0 +1,40 @@
+"""The measured step time of a case, where there is a record of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.hardware import Device
+from experiments.records import Record
+
+_COMPARED_SETTINGS = ("model", "model_digest", "precision", "batch_size", "strategy")
+
+
+def measured_step_time(
+    records: Sequence[Record], device: Device, device_count: int, settings: dict[str, Any]
+) -> float | None:
+    """Seconds of a step by the newest record of a case; None without one.
+
+    Args:
+      records: measured records of any device.
+      device: the row of the device table.
+      device_count: the number of JAX devices that the case uses.
+      settings: of the case; a record of the same case agrees in `_COMPARED_SETTINGS` where it has
+        them.
+    """
+    names = (device.name, *device.kinds)
+    same = [
+        record.metrics["step_time"]
+        for record in records
+        if record.status == "ok"
+        and record.provenance.get("accelerator") in names
+        and record.metrics.get("step_time")
+        and record.provenance.get("strategy_devices", 1) == device_count
+        and _is_same_case(record, settings)
+    ]
+    return same[-1] if same else None
+
+
+def _is_same_case(record: Record, settings: dict[str, Any]) -> bool:
+    known = [name for name in _COMPARED_SETTINGS if name in record.settings]
+    agrees = all(settings.get(name) == record.settings[name] for name in known)
+    return {"model", "batch_size"} <= set(known) and agrees

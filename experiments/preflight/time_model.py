@@ -1,0 +1,167 @@
+"""How long a program takes: the sum of its kernels, each by its own roofline.
+
+A kernel takes the longer of its arithmetic and its memory traffic, or somewhat more where the one
+does not hide the other, at the shares of the published peak and bandwidth that kernels of its kind
+reach on its family of devices, and its launch. The shares are fitted to published runs of training
+(`fitting`), and so is the interval of an estimate.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from experiments.hardware import Device, peak_for
+from experiments.preflight.operations import GROUPED, Operation
+
+FIT = Path(__file__).with_name("time_model.json")
+FAMILIES = ("gpu", "tpu")
+INTERVAL = 1.645  # standard deviations to each side: 90 %
+REFERENCE_RIDGE = 100.0  # FLOP/B
+_HALF = ("bfloat16", "float16")
+
+# half, tf32, float32: share of the peak that products and convolutions reach on a device with
+# REFERENCE_RIDGE; ridge: the power of its ridge with which that share falls; memory and
+# grouped_memory: share of the bandwidth, of bytes by the rule of `operations`, so that a compiler
+# that fuses more has one above 1; launch: seconds; overlap: how well arithmetic hides memory
+# traffic, from 1, not at all, to infinity.
+Parameters = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device can do at most, as published.
+
+    Attributes:
+      family: ``gpu`` or ``tpu``.
+      arithmetic: ``half``, ``tf32`` or ``float32``: the units that convolutions use.
+      peak: FLOP/s.
+      bandwidth: B/s.
+    """
+
+    family: str
+    arithmetic: str
+    peak: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Operations as columns, one row each.
+
+    Attributes:
+      kinds: of `Operation`.
+      flops, bytes, counts: of `Operation`.
+    """
+
+    kinds: tuple[str, ...]
+    flops: np.ndarray
+    bytes: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, items: Iterable[Operation]) -> "Kernels":
+        rows = tuple(items)
+        return cls(
+            tuple(item.kind for item in rows),
+            np.array([item.flops for item in rows], float),
+            np.array([item.bytes for item in rows], float),
+            np.array([item.count for item in rows], float),
+        )
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """An estimated time of a step and its interval of 90 %, in seconds.
+
+    Attributes:
+      seconds, low, high: the estimate and the ends of its interval.
+      shares: share of the time by kind of kernel, of ``launch``, and of ``communication``.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fitted parameters.
+
+    Attributes:
+      parameters: of each family.
+      uncertainty: one standard deviation of an estimate, as a factor: the root mean square of the
+        logarithms of estimate over measurement, of runs on devices that the fit had not seen, in
+        software that it does not know.
+    """
+
+    parameters: dict[str, Parameters]
+    uncertainty: float
+
+
+@functools.cache
+def saved_fit() -> Fit:
+    """The fit to all published runs, as ``python -m benchmarks.throughput_costs`` wrote it."""
+    return Fit(**json.loads(FIT.read_text()))
+
+
+def rates(device: Device, precision: str) -> Rates | None:
+    """The published rates of one chip; None if one of them is not published.
+
+    Args:
+      device: a row of the device table.
+      precision: ``float32``, ``bfloat16`` or ``float16``; ``half`` for either of the latter.
+    """
+    if device.bandwidth is None or device.platform not in FAMILIES:
+        return None
+    names = _HALF if precision == "half" else (precision,)
+    peak = next((cell for name in names if (cell := peak_for(device, name))), None)
+    if peak is None:
+        return None
+    arithmetic = "half"
+    if precision == "float32" and device.platform == "gpu":
+        arithmetic = "tf32" if "tf32" in device.peaks else "float32"
+    return Rates(device.platform, arithmetic, peak.value, device.bandwidth.value)
+
+
+def kernel_times(kernels: Kernels, limits: Rates, parameters: Parameters) -> np.ndarray:
+    """Seconds of each row, launches not included."""
+    is_grouped = np.array([kind == GROUPED for kind in kernels.kinds])
+    share = np.where(is_grouped, parameters["grouped_memory"], parameters["memory"])
+    traffic = kernels.bytes / (limits.bandwidth * share)
+    ridge = limits.peak / limits.bandwidth / REFERENCE_RIDGE
+    reached = limits.peak * parameters[limits.arithmetic] * ridge ** -parameters["ridge"]
+    power = parameters["overlap"]
+    return (traffic**power + (kernels.flops / reached) ** power) ** (1 / power)
+
+
+def total_time(kernels: Kernels, limits: Rates, parameters: Parameters) -> float:
+    """Seconds of all rows, launches included."""
+    launches = parameters["launch"] * float(kernels.counts.sum())
+    return launches + float(kernel_times(kernels, limits, parameters).sum())
+
+
+def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0.0) -> TimeEstimate:
+    """The time of a step on one device.
+
+    Args:
+      items: the kernels of one device.
+      limits: of one device.
+      communication: seconds of collectives that do not overlap with computation.
+    """
+    fit, kernels = saved_fit(), Kernels.of(items)
+    parameters = fit.parameters[limits.family]
+    parts = {"launch": parameters["launch"] * float(kernels.counts.sum())}
+    for kind, seconds in zip(kernels.kinds, kernel_times(kernels, limits, parameters), strict=True):
+        parts[kind] = parts.get(kind, 0.0) + float(seconds)
+    if communication:
+        parts["communication"] = communication
+    total = math.fsum(parts.values())
+    factor = fit.uncertainty**INTERVAL
+    shares = {kind: seconds / total for kind, seconds in parts.items()} if total else {}
+    return TimeEstimate(total, total / factor, total * factor, shares)

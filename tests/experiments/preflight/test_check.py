@@ -1,0 +1,169 @@
+"""`check` on programs that are not of this project."""
+
+import importlib.util
+import subprocess
+import sys
+
+import flax.linen as linen
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from experiments import records
+from experiments.preflight import check
+from experiments.preflight import compiler as preflight_compiler
+from jaxcnn.errors import InputError
+from tests.support.paths import ROOT
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight_compiler, "cache_folder", lambda: tmp_path / "cache")
+
+
+@pytest.fixture(autouse=True)
+def promotion():
+    """A stranger's program runs under JAX's own default."""
+    with jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+class Mlp(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(10)(linen.relu(linen.Dense(32)(x)))
+
+
+def linen_step():
+    """A Linen MLP of 16 inputs with Adam; its state and a batch of 8, in shapes only."""
+    model, optimizer = Mlp(), optax.adam(1e-3)
+    batch = {
+        "x": jax.ShapeDtypeStruct((8, 16), jnp.float32),
+        "y": jax.ShapeDtypeStruct((8,), jnp.int32),
+    }
+    params = jax.eval_shape(model.init, jax.random.key(0), batch["x"])
+    state = (params, jax.eval_shape(optimizer.init, params))
+
+    def step(state, batch):
+        params, moments = state
+
+        def loss_of(params):
+            logits = model.apply(params, batch["x"])
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+            return losses.mean()
+
+        loss, gradients = jax.value_and_grad(loss_of)(params)
+        updates, moments = optimizer.update(gradients, moments)
+        return (optax.apply_updates(params, updates), moments), loss
+
+    return step, state, batch
+
+
+def test_a_linen_mlp_on_simulated_devices_sums_its_gradients(tmp_path):
+    step, state, batch = linen_step()
+    result = check(step, state, batch, ["cpu-2"], name="mlp", results=str(tmp_path / "results"))
+    (record,) = result.records
+    assert record.status == "predicted" and record.settings["precision"] == "float32"
+    # forward and both gradients of two products, but no gradient of the images: 2 × 8 × products
+    assert record.metrics["flops_per_step"] == 2 * 8 * (3 * 32 * 10 + 2 * 16 * 32)
+    (entry,) = record.provenance["collectives"]
+    parameters = 16 * 32 + 32 + 32 * 10 + 10
+    assert entry["kind"] == "all-reduce" and entry["bytes"] >= 4 * parameters
+    # weights and two moments on each device, and half of the batch
+    state_bytes = 4 * 3 * parameters + 4
+    assert record.metrics["memory_arguments"] == state_bytes + 4 * 4 * 16 + 4 * 4
+    assert "cpu-2" in str(result) and "all-reduce" in str(result)
+    loaded, problems = records.load([tmp_path / "results"])
+    assert problems == [] and loaded[0].metrics == record.metrics
+
+
+@needs_libtpu
+def test_a_linen_mlp_on_a_tpu(tmp_path):
+    (record,) = check(*linen_step(), ["tpu-v5e-1"], largest=False).records
+    metrics = record.metrics
+    assert record.status == "predicted" and metrics["memory_planned"] < 2**24
+    low, high = metrics["step_time_estimate_low"], metrics["step_time_estimate_high"]
+    assert 0 < low < metrics["step_time_estimate"] < high
+    assert metrics["images_per_second_estimate"] * metrics["step_time_estimate"] == pytest.approx(8)
+
+
+def test_a_scan_over_an_rnn_counts_its_steps():
+    """Twelve steps of a cell with two products of 2 × 4 × 5 × 5 FLOPs."""
+    weights = {name: jax.ShapeDtypeStruct((5, 5), jnp.float32) for name in ("x", "h")}
+    sequences = jax.ShapeDtypeStruct((4, 12, 5), jnp.float32)
+
+    @jax.jit
+    def step(weights, sequences):
+        def cell(h, x):
+            return jnp.tanh(x @ weights["x"] + h @ weights["h"]), None
+
+        start = jnp.zeros((sequences.shape[0], 5))
+        return jax.lax.scan(cell, start, sequences.swapaxes(0, 1))[0]
+
+    (record,) = check(step, weights, sequences, ["cpu"], largest=False).records
+    assert record.status == "predicted", record.message
+    assert record.metrics["flops_per_step"] == 12 * 2 * (2 * 4 * 5 * 5)
+
+
+def test_an_equinox_network_keeps_its_functions():
+    eqx = pytest.importorskip("equinox")
+    keys = jax.random.split(jax.random.key(0), 2)
+    model = eqx.nn.Sequential(
+        [
+            eqx.nn.Conv2d(1, 4, 3, key=keys[0]),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.Lambda(jnp.ravel),
+            eqx.nn.Linear(4 * 6 * 6, 3, key=keys[1]),
+        ]
+    )
+    images = jnp.ones((2, 1, 8, 8))
+
+    def step(model, images):
+        def loss(model):
+            return jax.vmap(model)(images).sum()
+
+        gradients = eqx.filter_grad(loss)(model)
+        return eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, gradients))
+
+    (record,) = check(step, model, images, ["cpu"], largest=False).records
+    assert record.status == "predicted", record.message
+    convolution, dense = 2 * 9 * 4 * 36, 2 * 4 * 36 * 3
+    # of the convolution no gradient of the images
+    assert record.metrics["flops_per_step"] == 2 * (2 * convolution + 3 * dense)
+
+
+def test_a_batch_that_does_not_divide_is_an_input_error():
+    step, state, batch = linen_step()
+    with pytest.raises(InputError, match="batch of 8: does not divide among the 3 devices"):
+        check(step, state, batch, ["cpu-3"])
+    with pytest.raises(InputError, match="must have one size, not"):
+        check(step, state, batch | {"y": jax.ShapeDtypeStruct((7,), jnp.int32)}, ["cpu"])
+    with pytest.raises(InputError, match="target"):
+        check(step, state, batch, ["tpu-v99"])
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_is_not_run_again(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "print('once', jnp.ones(1).sum())\n"
+        "from experiments.preflight import check\n"
+        "x = jnp.ones((4, 4))\n"
+        "print(check(lambda w, x: w @ x, x, x, ['cpu'], largest=False).records[0].status)\n"
+    )
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "XDG_CACHE_HOME": str(tmp_path)}
+    process = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+        check=True,
+    )
+    assert process.stdout.splitlines() == ["once 1.0", "predicted"]
