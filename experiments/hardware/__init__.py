@@ -8,10 +8,10 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.hardware.device import DTYPES, Cell, Device, peak_for
+from experiments.hardware.device import DTYPES, Cell, Device, Price, peak_for
 from experiments.hardware.table import read_devices
 
-__all__ = ["DTYPES", "Cell", "Device", "find", "how_to_add", "load", "peak_for", "table"]
+__all__ = ["DTYPES", "Cell", "Device", "Price", "find", "how_to_add", "load", "peak_for", "table"]
 
 
 @functools.cache

@@ -56,7 +56,7 @@ class CompileResult:
       required: bytes that the program needs on one device, if the compiler refused it and said so.
       available: bytes that a program may take on one device, if known.
       flops, bytes, parameters: of one step, all devices together; None if not requested.
-      collectives: of the compiled program.
+      collectives: of the compiled program; None if the compiler cannot print it.
       seconds: compile time.
       kind: JAX's name of the device.
     """
@@ -69,7 +69,7 @@ class CompileResult:
     flops: int | None = None
     bytes: int | None = None
     parameters: int | None = None
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[Collective, ...] | None = ()
     seconds: float = 0.0
     kind: str = ""
 
@@ -108,7 +108,8 @@ class CompileResult:
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "CompileResult":
         memory = MemoryPlan(**saved["memory"]) if saved["memory"] else None
-        collectives = tuple(Collective(**entry) for entry in saved["collectives"])
+        entries = saved["collectives"]
+        collectives = None if entries is None else tuple(Collective(**e) for e in entries)
         return cls(**(saved | {"memory": memory, "collectives": collectives}))
 
 

@@ -13,7 +13,7 @@ import psutil
 from jax.experimental import topologies
 from jax.sharding import AbstractMesh, SingleDeviceSharding
 
-from experiments.measure.collectives import collectives
+from experiments.measure.collectives import Collective, collectives
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
@@ -146,10 +146,18 @@ def _compile(request: CompileRequest, program: Program) -> CompileResult:
         "compiled",
         memory=memory_plan(executable),
         available=_available_memory(request.target, devices),
-        collectives=collectives(executable.as_text()) if len(devices) > 1 else (),
+        collectives=_collectives(executable) if len(devices) > 1 else (),
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
     )
+
+
+def _collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
+    """Those of a compiled program; None if the compiler cannot print it."""
+    try:
+        return collectives(executable.as_text())
+    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        return None
 
 
 def _lower(request: CompileRequest, program: Program) -> CompileResult:
@@ -170,7 +178,9 @@ def _devices(target: Target) -> tuple[jax.Device, ...]:
     if target.platform == "cpu":
         return tuple(jax.devices()[: target.devices])
     if target.platform == "tpu":
-        topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+        topology = topologies.get_topology_desc(
+            platform="tpu", topology_name=target.topology, **target.topology_options
+        )
     else:
         topology = topologies.get_topology_desc(
             platform="cuda",

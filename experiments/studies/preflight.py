@@ -42,6 +42,8 @@ ESTIMATE = (
     "which nothing can beat"
 )
 
+UNKNOWN_COLLECTIVES = "compiled, collectives unknown: the compiler cannot print the program"
+
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """A case per accelerator of Colab's free tier (quick preset), or of every kind (full)."""
@@ -181,6 +183,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
     bounds = _bound(case.config, result, spec, target, epoch_images)
     estimate, remarks = _compare_with_measured(case, bounds, target)
+    if result.collectives is None:
+        remarks = [*remarks, UNKNOWN_COLLECTIVES]
     remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
     provenance = _provenance(target, result, settings, epoch_images) | {
         "compilations": compiler.compilations,
@@ -235,7 +239,7 @@ def _provenance(
         "epoch_images": epoch_images,
         "collectives": [
             {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
-            for entry in result.collectives
+            for entry in result.collectives or ()
         ],
     }
 

@@ -5,11 +5,12 @@ import json
 import os
 import time
 
+import jax
 import pytest
 
 from experiments.measure.memory import MemoryPlan
 from experiments.preflight import compiler as compilers
-from experiments.preflight import targets
+from experiments.preflight import targets, worker
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest, CompileResult, parse_refusal
 from jaxcnn.errors import InputError
@@ -77,6 +78,16 @@ def test_a_result_survives_its_file():
     with pytest.raises(ValueError, match="unknown state 'nearly'"):
         CompileResult("nearly")
     assert dataclasses.replace(result, required=5.0).needed == 5.0
+
+
+def test_a_program_that_cannot_be_printed_is_compiled_with_unknown_collectives():
+    class Executable:
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: no text")
+
+    assert worker._collectives(Executable()) is None
+    result = CompileResult("compiled", collectives=None)
+    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_the_metrics_of_a_result_are_those_that_are_known():

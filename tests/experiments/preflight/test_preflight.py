@@ -151,12 +151,13 @@ def test_the_same_case_is_not_compiled_again(tmp_path, cache):
 
 
 @needs_libtpu
-def test_a_shape_that_no_slice_has_is_refused_by_the_compiler(tmp_path):
-    code, (record,) = run(
-        tmp_path, "--target=tpu-v5e:3x7", "--model=logistic", "--strategy=jit", "--fixed-batch"
-    )
-    assert code == 1 and record.status == "failed"
-    assert "not divisible" in record.message and "\n" not in record.message
+@pytest.mark.parametrize(
+    ("target", "devices", "memory"), [("v4-8", 4, 30.75), ("tpu-7x-1", 2, 94.74)]
+)
+def test_other_tpus_are_planned_as_cloud_tpus_run_them(tmp_path, target, devices, memory):
+    code, (record,) = run(tmp_path, f"--target={target}", "--model=logistic", "--fixed-batch")
+    assert code == 0 and record.provenance["device_count"] == devices
+    assert record.metrics["memory_available"] / 2**30 == pytest.approx(memory, abs=0.02)
 
 
 def test_without_a_compiler_a_program_is_only_lowered(tmp_path, monkeypatch, capfd):
@@ -187,6 +188,7 @@ def test_the_cpu_of_this_machine_is_a_target_too(tmp_path):
     ("options", "message"),
     [
         (("--target=tpu-v5e-5",), "slices of v5e have 1, 4, 8"),
+        (("--target=tpu-v5e:3x3",), "v5e has no slice of 3x3"),
         (("--model=lenet6",), "did you mean 'lenet5'"),
         (("--strategy=date",), "unknown strategy 'date': did you mean 'data'"),
         (("--precision=float8",), "unknown precision 'float8'"),
