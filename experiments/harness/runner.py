@@ -116,7 +116,7 @@ def run_case(
         decode=lambda entry: entry and records.from_json(entry),
     )
     if existing is not None:
-        return reprice(existing, case.config, backend), True
+        return existing, True
     start = time.perf_counter()
     result = _measure(study, case, context)
     record = distributed.of_main(
@@ -129,12 +129,17 @@ def run_case(
 
 
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
-    """The record of an earlier run; None if the case is to be measured."""
+    """The record of an earlier run at current prices; None if the case is to be measured."""
     scratch = context.scratch
     unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
     if case.config.force or unfinished:
         return None
-    return records.find(scratch.parent.parent, context.study, context.case, study.answers)
+    found = records.find(scratch.parent.parent, context.study, context.case, study.answers)
+    if found is None:
+        return None
+    if study.refresh is not None:
+        return study.refresh(case, found)
+    return reprice(found, case.config, context.backend)
 
 
 def _write_record(

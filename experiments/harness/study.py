@@ -170,6 +170,9 @@ class Study:
       check: ``check(case)`` opens the data and builds the network of a case without weights, as far
         as it takes to reject what is impossible. Called before anything is measured if there are
         several configurations; a single one is rejected by `measure`.
+      refresh: ``refresh(case, record)``: the record of an earlier run at current prices; None if it
+        does not hold any more, and the case has to be measured again. By default a record holds,
+        and its figures of merit are computed anew.
       spans_processes: whether a case may use the devices of several processes (``--distributed``).
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
         and the like mean anything for this case on these devices.
@@ -183,6 +186,7 @@ class Study:
     next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
     check: Callable[[Case], None] = _nothing
+    refresh: Callable[[Case, Record], Record | None] | None = None
     spans_processes: bool = False
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
 

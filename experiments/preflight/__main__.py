@@ -1,13 +1,16 @@
 """The command line: ``python -m experiments.preflight --target=tpu-v5e-1``."""
 
+import contextlib
 import dataclasses
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from experiments.cli import FAILED, OK, parse_lists, run_command
+from experiments.cli import console as make_console
 from experiments.config import RunConfig
 from experiments.interrupts import exit_with
 from jaxcnn.errors import InputError
@@ -71,6 +74,13 @@ class PreflightConfig:
     """Compile again, even if the result is known."""
     list_targets: bool = False
     """Show the targets and which compilers are installed, and exit."""
+    json: bool = False
+    """Print one JSON document on stdout: the exit code and the records; all else goes to
+    stderr."""
+
+    def __post_init__(self):
+        if self.json and self.list_targets:
+            raise InputError("--json goes with compiling, not with --list-targets: leave one out")
 
     def run_config(self) -> RunConfig:
         """The options that the study reads, as a configuration of a run.
@@ -95,7 +105,7 @@ class PreflightConfig:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compiles and prints the results; returns an exit code of `experiments.cli`."""
-    return run_command(lambda console: _run(parse(arguments), console))
+    return run_command(lambda console: _print_and_run(parse(arguments), console))
 
 
 def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
@@ -112,13 +122,26 @@ def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
     ]
 
 
-def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
+def _print_and_run(configs: Sequence[PreflightConfig], output: "Console") -> int:
+    if not configs[0].json:
+        return _run(configs, output)[0]
+    with contextlib.redirect_stdout(sys.stderr):
+        code, records = _run(configs, make_console())
+    from experiments.records import to_json
+
+    document = {"exit_code": code, "records": [to_json(record) for record in records]}
+    print(json.dumps(document, indent=1, allow_nan=False))
+    return code
+
+
+def _run(configs: Sequence[PreflightConfig], console: "Console") -> tuple[int, "Sequence[Record]"]:
+    """The exit code and the records."""
     from experiments.preflight import terminal
 
     config = configs[0]
     if config.list_targets:
         terminal.print_targets(console)
-        return OK
+        return OK, ()
     cases = [case for config in configs for case in make_cases(config)]
     if config.target == PreflightConfig.target:
         _require_compiler(config.target)
@@ -129,7 +152,8 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
     else:
         terminal.print_cases(console, records)
     console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
-    return OK if all(record.status == "predicted" for record in records) else FAILED
+    fits = all(record.status == "predicted" for record in records)
+    return OK if fits else FAILED, records
 
 
 def _require_compiler(names: str) -> None:

@@ -56,6 +56,8 @@ class CompileResult:
       required: bytes that the program needs on one device, if the compiler refused it and said so.
       available: bytes that a program may take on one device, if known.
       flops, bytes, parameters: of one step, all devices together; None if not requested.
+      flops_compiled: of the compiled program, by the compiler's own count, on one device; None if
+        it does not count them.
       collectives: of the compiled program; None if the compiler cannot print it.
       seconds: compile time.
       kind: JAX's name of the device.
@@ -69,6 +71,7 @@ class CompileResult:
     flops: int | None = None
     bytes: int | None = None
     parameters: int | None = None
+    flops_compiled: float | None = None
     collectives: tuple[Collective, ...] | None = ()
     seconds: float = 0.0
     kind: str = ""

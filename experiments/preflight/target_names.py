@@ -58,7 +58,7 @@ def unknown(name: str, known: Iterable[str]) -> InputError:
     """The error about a target that does not exist, with those whose names are nearest.
 
     >>> str(unknown("gpu-h1000", ["gpu-h100", "gpu-t4", "tpu-v5e-1"]))[:60]
-    "unknown target 'gpu-h1000': did you mean gpu-h100? --list-ta"
+    "unknown target 'gpu-h1000': did you mean gpu-h100 or gpu-t4?"
     """
     nearest = difflib.get_close_matches(name.casefold(), known, n=_SUGGESTIONS, cutoff=0.5)
     hint = f"did you mean {_enumerate(nearest)}? " if nearest else ""

@@ -18,6 +18,7 @@ from experiments.studies import (
     peers,
     precision,
     preflight,
+    preflight_records,
     scaling,
     search,
     serving,
@@ -181,6 +182,7 @@ STUDIES: dict[str, Study] = {
         measure=preflight.measure,
         columns=preflight.COLUMNS,
         check=preflight.check,
+        refresh=preflight_records.refresh,
         answers=preflight.ANSWERS,
     ),
     "peers": Study(

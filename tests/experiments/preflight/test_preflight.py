@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments import records
+from experiments.preflight import cache, libraries, targets
 from experiments.preflight import compiler as compilers
-from experiments.preflight import libraries, targets
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest
@@ -22,9 +22,9 @@ needs_cuda = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """An empty cache for each test."""
-    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -136,10 +136,10 @@ def test_gpus_of_one_machine_sum_their_gradients(tmp_path):
 
 
 @needs_libtpu
-def test_the_same_case_is_not_compiled_again(tmp_path, cache):
+def test_the_same_case_is_not_compiled_again(tmp_path, folder):
     options = ("--target=tpu-v5e-1", "--model=logistic", "--fixed-batch")
     run(tmp_path, *options)
-    (cached,) = cache.iterdir()
+    (cached,) = folder.glob("[!p]*.json")
     assert json.loads(cached.read_text())["state"] == "compiled"
     assert len(run(tmp_path, *options)[1]) == 1, "the record exists"
     _, loaded = run(tmp_path, *options, "--batch-size=128", "--price=2/h", "--force")
@@ -148,6 +148,37 @@ def test_the_same_case_is_not_compiled_again(tmp_path, cache):
     with compilers.Compiler(V5E, time_limit=1.0) as compiler:
         assert compiler(CompileRequest(spec, V5E, counts=True)).state == "compiled"
         assert compiler.compilations == 0, "cached: no process was started"
+
+
+@needs_libtpu
+def test_a_known_case_is_shown_at_another_price_without_compiling(tmp_path, capfd, monkeypatch):
+    options = ("--target=tpu-v5e-4", "--model=logistic", "--strategy=data", "--fixed-batch")
+    _, (first,) = run(tmp_path, *options, "--price=1/h")
+    assert first.metrics["price_per_hour"] == 4.0  # of four chips
+    capfd.readouterr()
+    monkeypatch.setattr(compilers, "serve", None)  # no compiler
+    code, (again,) = run(tmp_path, *options, "--price=3/h")
+    assert code == 0 and again == first, "the file keeps its prices"
+    output = capfd.readouterr().out
+    assert "at $12 an hour" in output
+    assert f"${3 * first.metrics['cost_per_epoch_bound']:.3g} an epoch" in output
+
+
+def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
+    """The same command, and other flags or another recipe: the record of before does not hold."""
+    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
+    run(tmp_path, *options)
+    assert len(run(tmp_path, *options)[1]) == 1
+    with monkeypatch.context() as changed:
+        changed.setattr(compilers.Compiler, "program", lambda self, request: "another program")
+        assert len(run(tmp_path, *options)[1]) == 2
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    _, loaded = run(tmp_path, *options)
+    assert [record.settings.get("xla_flags") for record in loaded] == [
+        None,
+        None,
+        "--xla_cpu_enable_fast_math=false",
+    ]
 
 
 @needs_libtpu
@@ -224,6 +255,19 @@ def test_the_default_asks_for_its_extra_in_one_line(tmp_path, capfd, monkeypatch
     assert error.startswith("error: --target=colab: no TPU compiler is installed (libtpu): ")
     assert "pip install -e '.[preflight]'" in error and "'.[cuda13]'" in error
     assert error.count("\n") == 1 and not (tmp_path / "results").exists()
+
+
+def test_stdout_is_one_document_with_the_records_as_in_their_files(tmp_path, capfd):
+    options = ("--target=cpu", "--model=logistic", "--batch-size=8,16", "--json")
+    code, loaded = run(tmp_path, *options)
+    output, errors = capfd.readouterr()
+    document = json.loads(output)
+    assert code == document["exit_code"] == 0 and len(loaded) == 2
+    assert document["records"] == [records.to_json(record) for record in loaded]
+    assert "2 of 2 programs compile and fit" in errors
+    assert main(["--list-targets", "--json"]) == 2
+    output, errors = capfd.readouterr()
+    assert output == "" and "--json goes with compiling" in errors
 
 
 def test_batch_and_image_sizes_may_be_lists():
