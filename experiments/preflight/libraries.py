@@ -48,12 +48,9 @@ def untested(target: Target) -> str:
     tested = TESTED.get(jax, ())
     if libtpu in tested or libtpu == (pinned := _pinned_libtpu()):
         return ""
-    known = ", ".join(dict.fromkeys(filter(None, (*tested, pinned))))
-    return (
-        f"libtpu {libtpu} was not tested with jax {jax}: if it fails, pip install "
-        f"libtpu=={known.split(', ')[-1] or TESTED['0.10.2'][-1]}"
-        f"{f' (tested: {known})' if known else ''}"
-    )
+    known = [*dict.fromkeys(filter(None, (*tested, pinned)))]
+    proposal = f": if it fails, pip install libtpu=={' or '.join(known)}" if known else ""
+    return f"libtpu {libtpu} was not tested with jax {jax}{proposal}"
 
 
 def _pinned_libtpu() -> str:

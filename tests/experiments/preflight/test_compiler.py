@@ -173,6 +173,20 @@ def test_a_program_that_cannot_be_printed_is_compiled_with_unknown_collectives()
     assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
+def test_a_compiler_that_cannot_be_loaded_is_one_line(monkeypatch):
+    """As of a libtpu of another version, whose library lacks what JAX calls."""
+
+    def broken(target):
+        raise RuntimeError("UNIMPLEMENTED: undefined symbol\nGetPjrtApi\n  stack")
+
+    monkeypatch.setattr(worker, "_devices", broken)
+    request = CompileRequest(dataclasses.replace(SMALL, batch_size=24), V5E)
+    assert worker.program_digest(request) == ""
+    result = worker.execute(request)
+    assert result.state == "failed"
+    assert result.message == "RuntimeError: UNIMPLEMENTED: undefined symbol"
+
+
 def test_the_metrics_of_a_result_are_those_that_are_known():
     plan = MemoryPlan(arguments=5, outputs=3, temporaries=4, aliased=2, code=0)
     result = CompileResult("compiled", memory=plan, available=9.0, seconds=1.5)

@@ -1,11 +1,12 @@
 """The command line of the preflight, with the real TPU compiler, which needs no TPU."""
 
+import dataclasses
 import json
 
 import pytest
 
 from experiments import records
-from experiments.preflight import cache, libraries, targets
+from experiments.preflight import cache, libraries, targets, terminal
 from experiments.preflight import compiler as compilers
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
@@ -189,6 +190,30 @@ def test_other_tpus_are_planned_as_cloud_tpus_run_them(tmp_path, target, devices
     code, (record,) = run(tmp_path, f"--target={target}", "--model=logistic", "--fixed-batch")
     assert code == 0 and record.provenance["device_count"] == devices
     assert record.metrics["memory_available"] / 2**30 == pytest.approx(memory, abs=0.02)
+
+
+@needs_libtpu
+def test_a_program_that_the_compiler_cannot_print_is_compiled_all_the_same(tmp_path, capfd):
+    """Libtpu 0.0.52 cannot print LeNet-5 for a TPU7x, libtpu 0.0.42 can."""
+    code, (record,) = run(tmp_path, "--target=tpu-7x-1", "--model=lenet5", "--fixed-batch")
+    assert code == 0 and record.status == "predicted"
+    output = capfd.readouterr().out
+    is_unknown = "note      compiled, collectives unknown" in output
+    assert is_unknown != ("all-reduce" in output)
+    assert is_unknown != bool(record.provenance["collectives"])
+
+
+def test_a_largest_batch_that_computes_activations_twice_says_so(capfd):
+    metrics = {"largest_batch": 1072, "smallest_refused_batch": 1104}
+    metrics |= {"recomputed_flops": 1.5, "largest_batch_without_recomputing": 576}
+    provenance = {"batches_tried": [256, 576, 1072, 1104]}
+    record = records.Record("preflight", "x", "predicted", metrics=metrics, provenance=provenance)
+    assert terminal._largest_batch(record) == (
+        "a batch of 1,072 fits, one of 1,104 does not (4 batches tried); it computes activations "
+        "twice, 50% more FLOPs: 576 does not"
+    )
+    lean = dataclasses.replace(record, metrics=metrics | {"recomputed_flops": 1.0})
+    assert terminal._largest_batch(lean).endswith("(4 batches tried)")
 
 
 def test_without_a_compiler_a_program_is_only_lowered(tmp_path, monkeypatch, capfd):
