@@ -116,13 +116,13 @@ def test_a_source_that_fails_during_a_run_becomes_a_note(tmp_path, monkeypatch, 
 
 def test_an_unknown_gpu_has_no_mfu_but_instructions_to_add_it():
     class Gpu:
-        device_kind, platform = "NVIDIA H100 PCIe", "gpu"
+        device_kind, platform = "NVIDIA H800", "gpu"
 
     figures, sources = figures_on(Gpu(), RunConfig())
     assert "mfu" not in figures and "price_per_hour" not in figures
     assert figures["mfu_measured_peak"] == pytest.approx(0.5)
     assert (
-        sources["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table")
+        sources["device_row"].startswith("'NVIDIA H800' is not in the device table")
         and "--devices=FILE" in sources["device_row"]
     )
 
@@ -165,7 +165,7 @@ def test_a_record_is_shown_at_current_prices_and_its_file_stays_unchanged(tmp_pa
     first = only_record(tmp_path)["metrics"]["flops_per_dollar"]
     capsys.readouterr()
     assert run.main([*TRAIN, "--price=36/h", f"--results={tmp_path}"]) == 0
-    assert "36 $/h" in capsys.readouterr().out
+    assert "$36.00/h" in capsys.readouterr().out
     assert only_record(tmp_path)["metrics"]["flops_per_dollar"] == first
 
 
