@@ -47,7 +47,7 @@ def find(device_kind: str, platform: str, extra: Iterable[Device] = ()) -> Devic
 
     >>> find("TPU v5 lite", "tpu").name
     'TPU v5e'
-    >>> find("NVIDIA H100 PCIe", "gpu") is None
+    >>> find("NVIDIA H100", "gpu") is None
     True
     """
     folded = device_kind.casefold()
