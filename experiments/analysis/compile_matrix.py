@@ -1,11 +1,14 @@
 """The portability matrix: which networks compile, and fit, for which targets."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from experiments.records import Record
 
 COMPILED, TOO_LARGE, LOWERED, FAILED = "compiled", "does not fit", "lowered only", "failed"
+_ORDER = (COMPILED, TOO_LARGE, LOWERED, FAILED)
+_ANSWERS = (COMPILED, TOO_LARGE)
 _STATES = {"predicted": COMPILED, "out_of_memory": TOO_LARGE, "unsupported": LOWERED}
 FIGURES = (  # metrics of a cell's record
     "memory_planned",
@@ -48,12 +51,15 @@ class Cell:
       batch: images per step.
       reason: one line, if it did not compile or does not fit.
       record: the record of the result.
+      refused: the result of the smallest larger batch that was refused or failed; None if there is
+        none.
     """
 
     state: str
     batch: int
     reason: str
     record: Record
+    refused: "Cell | None" = None
 
 
 @dataclass(frozen=True)
@@ -73,30 +79,46 @@ class Portability:
     def counts(self) -> dict[str, int]:
         """Number of cells by state, without states that do not occur."""
         states = [cell.state for cell in self.cells.values()]
-        order = (COMPILED, TOO_LARGE, LOWERED, FAILED)
-        return {state: states.count(state) for state in order if state in states}
+        return {state: states.count(state) for state in _ORDER if state in states}
 
 
 def portability(records: Sequence[Record]) -> Portability:
     """The matrix of the preflight's records.
 
     Args:
-      records: sorted by time, as the last record of a cell counts; those of other studies are
-        ignored.
+      records: sorted by time; those of other studies are ignored. Of the records of one batch the
+        last that answers the question counts. A cell shows the largest batch that compiles, and
+        beside it the smallest larger one that does not.
 
     >>> settings = {"model": "lenet5", "precision": "bfloat16", "batch_size": 128}
     >>> settings |= {"target": "tpu-v5e-4", "strategy": "pmap"}
     >>> portability([Record("preflight", "a", "predicted", settings=settings)]).counts
     {'compiled': 1}
     """
-    cells = {}
+    batches: dict[tuple[Row, Column], dict[int, Cell]] = {}
     for record in records:
         if record.study == "preflight":
             settings = record.settings
             row = Row(settings["model"], settings["precision"])
             column = Column(settings["target"], settings["strategy"])
-            state = _STATES.get(record.status, FAILED)
-            cells[row, column] = Cell(state, settings["batch_size"], record.message, record)
+            cell = Cell(
+                _STATES.get(record.status, FAILED), settings["batch_size"], record.message, record
+            )
+            of_cell = batches.setdefault((row, column), {})
+            if cell.state in _ANSWERS or cell.batch not in of_cell:
+                of_cell[cell.batch] = cell
+    cells = {key: _best(of_cell.values()) for key, of_cell in batches.items()}
     rows = tuple(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     return Portability(rows, columns, cells)
+
+
+def _best(cells: Iterable[Cell]) -> Cell:
+    """The largest batch that compiles, with the smallest larger one that does not."""
+    by_batch = sorted(cells, key=lambda cell: cell.batch)
+    compiled = [cell for cell in by_batch if cell.state == COMPILED]
+    if not compiled:
+        return min(by_batch, key=lambda cell: _ORDER.index(cell.state))
+    best = compiled[-1]
+    larger = [cell for cell in by_batch if cell.batch > best.batch]
+    return dataclasses.replace(best, refused=larger[0] if larger else None)

@@ -8,10 +8,10 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.hardware.device import DTYPES, Cell, Device, peak_for
+from experiments.hardware.device import DTYPES, Cell, Device, Price, peak_for
 from experiments.hardware.table import read_devices
 
-__all__ = ["DTYPES", "Cell", "Device", "find", "how_to_add", "load", "peak_for", "table"]
+__all__ = ["DTYPES", "Cell", "Device", "Price", "find", "how_to_add", "load", "peak_for", "table"]
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def find(device_kind: str, platform: str, extra: Iterable[Device] = ()) -> Devic
 
     >>> find("TPU v5 lite", "tpu").name
     'TPU v5e'
-    >>> find("NVIDIA H100 PCIe", "gpu") is None
+    >>> find("NVIDIA H100", "gpu") is None
     True
     """
     folded = device_kind.casefold()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-DTYPES = ("float32", "tf32", "bfloat16", "float16", "int8")
+DTYPES = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
 
 # Values of `jax_default_matmul_precision`: names of `jax.lax.Precision` and their older aliases.
 _DEFAULT = (None, "default", "fastest", "bfloat16")
@@ -28,6 +28,17 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Price(Cell):
+    """What one chip costs, in US dollars per hour on demand.
+
+    Attributes:
+      host: whether the host is included, which has to be rented with the chip.
+    """
+
+    host: bool = True
+
+
+@dataclass(frozen=True)
 class Device:
     """One accelerator.
 
@@ -42,8 +53,10 @@ class Device:
       peaks: dense FLOP/s by dtype; for int8 operations per second.
       bandwidth: of the memory, B/s.
       memory: capacity, B.
-      power: the power limit, W.
-      price: on demand, US dollars per hour.
+      power: the power limit (TDP), W.
+      power_measured: the highest that the vendor measured, W; not a limit.
+      prices: by provider, the one that figures use first.
+      purchase: list price of a card at its launch, US dollars.
       on_chip_memory: B; the vector memory of a TPU, the L2 cache of a GPU.
       published: figures printed by the studies that this project reproduces, by their headings.
     """
@@ -57,9 +70,16 @@ class Device:
     bandwidth: Cell | None = None
     memory: Cell | None = None
     power: Cell | None = None
-    price: Cell | None = None
+    power_measured: Cell | None = None
+    prices: dict[str, Price] = field(default_factory=dict)
+    purchase: Cell | None = None
     on_chip_memory: Cell | None = None
     published: dict[str, Cell] = field(default_factory=dict)
+
+    @property
+    def price(self) -> Price | None:
+        """The price that figures use unless another one is given; None if none is known."""
+        return next(iter(self.prices.values()), None)
 
     def per_device(self, cell: Cell | None) -> float | None:
         """A figure of the chip divided by the number of JAX devices on it.

@@ -99,7 +99,8 @@ def price_of(
             return by_name[name.casefold()], "--prices"
     if device is None or device.price is None:
         return None, ""
-    return device.price.value, f"{device.price.source}, {device.price.date}"
+    without = "" if device.price.host else ", without host"
+    return device.price.value, f"{device.price.source}, {device.price.date}{without}"
 
 
 def _is_price(value: object) -> bool:

@@ -5,13 +5,14 @@ import math
 from typing import Any
 
 from experiments.hardware import tomlfile
-from experiments.hardware.device import DTYPES, Cell, Device
+from experiments.hardware.device import DTYPES, Cell, Device, Price
 from experiments.hardware.tomlfile import TomlFile
 
 PLATFORMS = ("gpu", "tpu", "cpu")
-_CELLS = ("bandwidth", "memory", "power", "price", "on_chip_memory")
+_CELLS = ("bandwidth", "memory", "power", "power_measured", "purchase", "on_chip_memory")
 _TEXTS = ("name", "platform")
-_KEYS = (*_TEXTS, "kinds", "devices_per_chip", "note", "peaks", "published", *_CELLS)
+_PRICES = ("prices", "price")  # by provider; or one, in a user's own file
+_KEYS = (*_TEXTS, "kinds", "devices_per_chip", "note", "peaks", "published", *_PRICES, *_CELLS)
 _CELL_KEYS = ("value", "source", "date")
 
 Sources = dict[str, dict[str, str]]  # the table [sources]: title and address by key
@@ -71,6 +72,7 @@ def _read_device(file: TomlFile, block: int, row: dict[str, Any], sources: Sourc
         kinds=tuple(row["kinds"]),
         devices_per_chip=row.get("devices_per_chip", 1),
         note=row.get("note", ""),
+        prices=_read_prices(file, block, row, sources),
         **tables,
         **cells,
     )
@@ -111,6 +113,28 @@ def _read_cells(
         name: _read_cell(file, block, f"{key}.{name}", cell, sources)
         for name, cell in table.items()
     }
+
+
+def _read_prices(
+    file: TomlFile, block: int, row: dict[str, Any], sources: Sources
+) -> dict[str, Price]:
+    """Prices by provider; that of a plain ``price`` has no provider's name."""
+    if "price" in row and "prices" in row:
+        raise file.error("price and prices: give one of them", "price", block)
+    prices = {"": row["price"]} if "price" in row else row.get("prices", {})
+    if not isinstance(prices, dict):
+        message = "prices must be a table of cells, such as prices.Google = { value = …, … }"
+        raise file.error(message, "prices", block)
+    result = {}
+    for provider, cell in prices.items():
+        key = f"prices.{provider}" if provider else "price"
+        has_host = cell.get("host", True) if isinstance(cell, dict) else True
+        if not isinstance(has_host, bool):
+            raise file.error(f"host of {key} must be true or false, not {has_host!r}", key, block)
+        rest = {k: v for k, v in cell.items() if k != "host"} if isinstance(cell, dict) else cell
+        plain = _read_cell(file, block, key, rest, sources)
+        result[provider] = Price(**vars(plain), host=has_host)
+    return result
 
 
 def _read_cell(file: TomlFile, block: int, key: str, cell: Any, sources: Sources) -> Cell:

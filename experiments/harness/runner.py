@@ -148,7 +148,7 @@ def run_case(
     )
     if existing is not None and not missing:
         requested_files.print_places(study, case, context)
-        return reprice(existing, case.config, backend), True
+        return existing, True
     if missing:
         when, what = existing.provenance.get("time"), " and ".join(missing)
         line = f"measured again: the record of {when}, which is kept, is without {what}"
@@ -171,12 +171,17 @@ def _scratch(results: epath.Path, study: str, case: str) -> epath.Path:
 
 
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
-    """The record of an earlier run; None if the case is to be measured."""
+    """The record of an earlier run at current prices; None if the case is to be measured."""
     scratch = context.scratch
     unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
     if case.config.force or unfinished:
         return None
-    return records.find(scratch.parent.parent, context.study, context.case, study.answers)
+    found = records.find(scratch.parent.parent, context.study, context.case, study.answers)
+    if found is None:
+        return None
+    if study.refresh is not None:
+        return study.refresh(case, found)
+    return reprice(found, case.config, context.backend)
 
 
 def _write_record(

@@ -174,6 +174,9 @@ class Study:
       check: ``check(case)`` opens the data and builds the network of a case without weights, as far
         as it takes to reject what is impossible. Called before anything is measured if there are
         several configurations; a single one is rejected by `measure`.
+      refresh: ``refresh(case, record)``: the record of an earlier run at current prices; None if it
+        does not hold any more, and the case has to be measured again. By default a record holds,
+        and its figures of merit are computed anew.
       spans_processes: whether a case may use the devices of several processes (``--distributed``).
       is_training_run: ``is_training_run(case)``: whether the case is a run of the training loop, of
         which ``--profile`` and ``--log-dir`` keep files.
@@ -189,6 +192,7 @@ class Study:
     next_cases: Callable[[Sequence[Case], Sequence[Record]], list[Case]] | None = None
     answers: tuple[str, ...] = ("ok",)
     check: Callable[[Case], None] = _nothing
+    refresh: Callable[[Case, Record], Record | None] | None = None
     spans_processes: bool = False
     is_training_run: Callable[[Case], bool] = _never
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always

@@ -1,11 +1,14 @@
 """The command line: ``python -m experiments.preflight --target=tpu-v5e-1``."""
 
+import contextlib
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.cli import FAILED, OK, flatten, parse_lists, print_start, run_command
+from experiments.cli import console as make_console
 from experiments.interrupts import exit_with
 from experiments.preflight.options import PreflightConfig, PreflightOptions
 from jaxcnn.errors import InputError
@@ -22,7 +25,7 @@ LISTS = ("batch_size", "image_size")  # the other lists are split when the cases
 
 def main(arguments: list[str] | None = None) -> int:
     """Compiles and prints the results; returns an exit code of `experiments.cli`."""
-    return run_command(lambda console: _run(parse(arguments), console))
+    return run_command(lambda console: _print_and_run(parse(arguments), console))
 
 
 def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
@@ -40,15 +43,29 @@ def parse(arguments: Sequence[str] | None) -> list[PreflightConfig]:
     ]
 
 
-def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
-    if not configs[0].list_targets:
-        print_start(f"--target={configs[0].target}")
+def _print_and_run(configs: Sequence[PreflightConfig], output: "Console") -> int:
+    config = configs[0]
+    if not config.list_targets:
+        print_start(f"--target={config.target}", sys.stderr if config.json else sys.stdout)
+    if not config.json:
+        return _run(configs, output)[0]
+    with contextlib.redirect_stdout(sys.stderr):
+        code, records = _run(configs, make_console())
+    from experiments.records import to_json
+
+    document = {"exit_code": code, "records": [to_json(record) for record in records]}
+    print(json.dumps(document, indent=1, allow_nan=False))
+    return code
+
+
+def _run(configs: Sequence[PreflightConfig], console: "Console") -> tuple[int, "Sequence[Record]"]:
+    """The exit code and the records."""
     from experiments.preflight import terminal
 
     config = configs[0]
     if config.list_targets:
         terminal.print_targets(console)
-        return OK
+        return OK, ()
     cases = [case for config in configs for case in make_cases(config)]
     if config.target == PreflightConfig.target:
         _require_compiler(config.target)
@@ -59,7 +76,8 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> int:
     else:
         terminal.print_cases(console, records)
     console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
-    return OK if all(record.status == "predicted" for record in records) else FAILED
+    fits = all(record.status == "predicted" for record in records)
+    return OK if fits else FAILED, records
 
 
 def _require_compiler(names: str) -> None:

@@ -15,6 +15,10 @@ from jaxcnn import parallel
 
 TOLERANCE = 1 / 16  # the search ends when the gap is at most this share of the largest that fits
 MAX_COMPILATIONS = 16
+MAX_AT_FULL_EFFORT = 4  # compilations at the compiler's default level, which take minutes each
+TILE = 128  # images of a device's share: compilers lay the batch out in tiles of so many
+# A compiler that recomputes activations to save memory has more FLOPs per image than it needs.
+RECOMPUTES = 1.05
 MAX_GROWTH = 1024  # the next batch is at most this many times the largest one known to fit
 # Images: nobody trains with larger batches, and compilers take minutes over some of the arrays.
 MAX_PER_DEVICE = 2**17
@@ -29,17 +33,28 @@ class BatchLimit:
       refused: the smallest batch that does not fit; None if every one tried does.
       tries: the batches that were compiled, in order.
       failure: the message of a program that failed for another reason, which ended the search.
+      recomputed: FLOPs of an image of the largest batch, by those of one of the batch with the
+        fewest; None if the compiler does not count FLOPs.
+      without_recomputing: the largest batch tried that fits with no more FLOPs than needed; None
+        if the compiler does not count them.
     """
 
     fits: int | None
     refused: int | None
     tries: tuple[int, ...]
     failure: str = ""
+    recomputed: float | None = None
+    without_recomputing: int | None = None
 
     @property
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, float]:
         """The limit by the names of `METRICS`, as far as it is known."""
-        values = {"largest_batch": self.fits, "smallest_refused_batch": self.refused}
+        values = {
+            "largest_batch": self.fits,
+            "smallest_refused_batch": self.refused,
+            "largest_batch_without_recomputing": self.without_recomputing,
+            "recomputed_flops": self.recomputed,
+        }
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -49,7 +64,8 @@ def find_largest(
     """The limit of a network on a target.
 
     The search compiles at the lowest optimization level. With full effort its result is checked at
-    the compiler's default level, and searched for again at that level if it does not fit.
+    the compiler's default level, unless nothing was refused, and searched for again at that level,
+    with few compilations, if it does not fit.
 
     Args:
       compiler: for the target.
@@ -72,19 +88,32 @@ def find_largest(
     unit = parallel.batch_multiple(spec.strategy, compiler.target.devices, spec.mesh)
     unit *= spec.microbatches or 1
     limit = search(lambda batch: compile_batch(batch, LOWEST), spec.batch_size, unit)
-    if not full_effort or limit.fits is None or compile_batch(limit.fits, "").fits:
+    if not full_effort or limit.fits is None or limit.refused is None:
+        return limit
+    if compile_batch(limit.fits, "").fits:
         return limit
     slightly_less = max(unit, limit.fits * 15 // 16 // unit * unit)
-    return search(lambda batch: compile_batch(batch, ""), slightly_less, unit)
+    return search(
+        lambda batch: compile_batch(batch, ""),
+        slightly_less,
+        unit,
+        compilations=MAX_AT_FULL_EFFORT,
+    )
 
 
-def search(compile_batch: Callable[[int], CompileResult], first: int, unit: int) -> BatchLimit:
+def search(
+    compile_batch: Callable[[int], CompileResult],
+    first: int,
+    unit: int,
+    compilations: int = MAX_COMPILATIONS,
+) -> BatchLimit:
     """The limit, by compiling one batch after another.
 
     Args:
       compile_batch: compiles the program for a batch size.
       first: the batch to start from, a multiple of `unit`.
       unit: the number of devices that share a batch; every batch tried is a multiple of it.
+      compilations: at most so many.
 
     >>> from experiments.measure.memory import MemoryPlan
     >>> def compile_batch(batch):  # 1 MB per image, 1 GB available
@@ -95,15 +124,43 @@ def search(compile_batch: Callable[[int], CompileResult], first: int, unit: int)
     """
     results: dict[int, CompileResult] = {}
     batch: int | None = first
-    while batch is not None and len(results) < MAX_COMPILATIONS:
+    while batch is not None and len(results) < compilations:
         results[batch] = compile_batch(batch)
         if results[batch].state not in ("compiled", "out_of_memory"):
             failed = results.pop(batch)
-            low, high = bracket(results)
-            return BatchLimit(low or None, high, (*results, batch), failed.message)
-        batch = next_batch(results, unit, max(first, MAX_PER_DEVICE * unit))
+            return _limit(results, (*results, batch), failed.message)
+        batch = next_batch(results, unit, max(first, MAX_PER_DEVICE * unit)) or next_tile(
+            results, unit
+        )
+    return _limit(results, tuple(results))
+
+
+def _limit(
+    results: Mapping[int, CompileResult], tries: tuple[int, ...], failure: str = ""
+) -> BatchLimit:
     low, high = bracket(results)
-    return BatchLimit(low or None, high, tuple(results))
+    flops = {b: r.flops_compiled / b for b, r in results.items() if r.flops_compiled}
+    if not low or low not in flops:
+        return BatchLimit(low or None, high, tries, failure)
+    fewest = min(flops.values())
+    lean = [b for b, count in flops.items() if b <= low and count <= RECOMPUTES * fewest]
+    return BatchLimit(low, high, tries, failure, flops[low] / fewest, max(lean))
+
+
+def next_tile(results: Mapping[int, CompileResult], unit: int) -> int | None:
+    """A batch of whole tiles between the largest that fits and the smallest that does not.
+
+    It needs no more memory than a slightly smaller one, which the compiler fills up to it.
+
+    >>> fits = CompileResult("compiled")
+    >>> next_tile({872: fits, 904: CompileResult("out_of_memory")}, unit=1)
+    896
+    """
+    low, high = bracket(results)
+    if high is None or not low:
+        return None
+    tile = (high - 1) // (TILE * unit) * TILE * unit
+    return tile if tile > low and tile not in results else None
 
 
 def bracket(results: Mapping[int, CompileResult]) -> tuple[int, int | None]:

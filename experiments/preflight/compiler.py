@@ -1,20 +1,21 @@
 """A compiler in a process of its own, with a time limit and a cache of results."""
 
+import contextlib
 import hashlib
-import json
 import multiprocessing
+import signal
 import tempfile
-import uuid
-from dataclasses import asdict
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import platformdirs
-
-import jaxcnn
+from experiments.interrupts import SIGNALS
 from experiments.preflight import libraries
+from experiments.preflight.cache import ResultCache
 from experiments.preflight.exported import ExportedRequest
+from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.result import CompileRequest, CompileResult
 from experiments.preflight.spawning import without_main_module
 from experiments.preflight.targets import Target
@@ -25,17 +26,13 @@ _EXIT_SECONDS = 5  # that the process gets to end by itself
 _CACHED_STATES = ("compiled", "lowered", "out_of_memory")  # a failure may have had another cause
 
 
-def cache_folder() -> Path:
-    """The default folder of cached results."""
-    return platformdirs.user_cache_path("jaxcnn") / "preflight"
-
-
 class Compiler:
     """Compiles programs for one target; use as a context manager.
 
     Attributes:
       target: the accelerators to compile for.
       compilations: the number of programs that were compiled, not read from the cache.
+      cache: of results; its ``problem`` says why nothing is kept.
     """
 
     def __init__(
@@ -46,21 +43,20 @@ class Compiler:
         Args:
           target: the accelerators to compile for.
           time_limit: seconds per program.
-          folder: of the cache; default: `cache_folder`.
+          folder: see `ResultCache`.
           fresh: compile even if the result is cached.
         """
-        self.target, self.compilations = target, 0
-        self._time_limit, self._folder, self._fresh = time_limit, folder or cache_folder(), fresh
-        self._source_digest = _source_digest()
+        self.target, self.compilations, self.cache = target, 0, ResultCache(folder)
+        self._time_limit, self._fresh = time_limit, fresh
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._log = tempfile.NamedTemporaryFile(prefix="jaxcnn-")  # noqa: SIM115, see __exit__
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, see __exit__
 
     def __enter__(self) -> "Compiler":
         return self
 
-    def __exit__(self, *exception) -> None:
-        self._end()
+    def __exit__(self, exception_type, *exception) -> None:
+        self._end(kill=exception_type is not None)
         self._log.close()
 
     def __call__(self, request: CompileRequest | ExportedRequest) -> CompileResult:
@@ -71,23 +67,43 @@ class Compiler:
         Raises:
           InputError: the program is impossible, such as a network on images that are too small.
         """
-        path = self._folder / f"{self._digest(request)}.json"
-        if path.exists() and not self._fresh:
-            return CompileResult.from_json(json.loads(path.read_text()))
+        program = self._program(request)
+        if isinstance(program, CompileResult):  # the process was lost while it lowered
+            return program
+        known = self.cache.result(request, program) if program and not self._fresh else None
+        if known is not None:
+            return known
         self.compilations += 1
-        result = self._compile(request)
-        if result.state in _CACHED_STATES:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-            temporary.write_text(json.dumps(result.to_json()))
-            temporary.replace(path)
+        result = self._ask("compile", request)
+        if program and result.state in _CACHED_STATES:
+            self.cache.keep_result(request, program, result)
         return result
 
-    def _compile(self, request: CompileRequest | ExportedRequest) -> CompileResult:
+    def program(self, request: CompileRequest) -> str:
+        """The hash of the lowered program, which is empty if it cannot be lowered.
+
+        Raises:
+          InputError: the program is impossible.
+        """
+        program = self._program(request)
+        return program if isinstance(program, str) else ""
+
+    def _program(self, request: CompileRequest | ExportedRequest) -> str | CompileResult:
+        if isinstance(request, ExportedRequest):
+            return hashlib.sha256(request.program).hexdigest()[:24]
+        if known := self.cache.program(request):
+            return known
+        program = self._ask("digest", request)
+        if isinstance(program, str) and program:
+            self.cache.keep_program(request, program)
+        return program
+
+    def _ask(self, question: str, request: CompileRequest | ExportedRequest):
+        """What `serve` answers; a `CompileResult` if its process is lost."""
         if self._process is None:
             self._start()
         try:
-            self._connection.send(request)
+            self._connection.send((question, request))
             if not self._connection.poll(self._time_limit):
                 self._end(kill=True)
                 message = f"compiling took longer than {self._time_limit:g} s (--time-limit)"
@@ -105,10 +121,10 @@ class Compiler:
         on_cpu = self.target.platform == "cpu" or libraries.missing(self.target)
         self._process = context.Process(
             target=serve,
-            args=(other_end, self._log.name, self.target.devices if on_cpu else 1),
+            args=(other_end, InheritedFile(self._log), self.target.devices if on_cpu else 1),
             daemon=True,
         )
-        with without_main_module():
+        with without_main_module(), _signals_blocked():
             self._process.start()
         other_end.close()
 
@@ -116,9 +132,12 @@ class Compiler:
         self._process.join(_EXIT_SECONDS)
         code = self._process.exitcode
         self._end(kill=True)
-        log = Path(self._log.name).read_text(errors="replace")
+        self._log.seek(0)
+        log = self._log.read().decode(errors="replace")
         lines = [line for line in log.splitlines() if line.strip()]
         how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL:
+            how += " (it was killed: is the memory of this machine full?)"
         last = lines[-1][:300] if lines else "it printed nothing"
         return CompileResult("failed", f"the compiler's process ended with {how}: {last}")
 
@@ -134,23 +153,19 @@ class Compiler:
             self._process.join()
         self._process = self._connection = None
 
-    def _digest(self, request: CompileRequest | ExportedRequest) -> str:
-        facts = {
-            "request": asdict(request),
-            "compiler": libraries.compiler(self.target),
-            "jax": libraries.version("jax"),
-            "source": self._source_digest,
-        }
-        text = json.dumps(facts, sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes started inside the block get no Ctrl-C, SIGTERM or SIGHUP: their parent ends them.
 
-def _source_digest() -> str:
-    """Of the files that define the programs: the library, `program` and `worker`."""
-    here = Path(__file__).parent
-    files = [
-        *sorted(Path(jaxcnn.__file__).parent.rglob("*.py")),
-        here / "program.py",
-        here / "worker.py",
-    ]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    While they import their libraries they would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it unblocks these signals when it starts
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

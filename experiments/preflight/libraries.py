@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import re
 
 from experiments.preflight.targets import Target
 
@@ -10,6 +11,8 @@ _PACKAGES = {"cpu": "jaxlib", "tpu": "libtpu"}
 # By CUDA version, the oldest compute capability that its assembler knows (NVIDIA, release notes of
 # CUDA 12 and of CUDA 13.0).
 OLDEST = {12: (5, 2), 13: (7, 5)}
+# Versions of libtpu that were tested with a version of JAX, beside the one that JAX itself pins.
+TESTED = {"0.10.2": ("0.0.42", "0.0.52")}
 SIZE = "4 GB of packages, used only to compile: neither a GPU nor a driver is needed"
 
 
@@ -35,6 +38,27 @@ def compiler(target: Target) -> str | None:
     )
     versions = ((package, version(package)) for package in packages)
     return next((f"{package} {number}" for package, number in versions if number), None)
+
+
+def untested(target: Target) -> str:
+    """A remark, in one line, if JAX and the TPU compiler were not tested together; else empty."""
+    jax, libtpu = version("jax"), version("libtpu")
+    if target.platform != "tpu" or not (jax and libtpu):
+        return ""
+    tested = TESTED.get(jax, ())
+    if libtpu in tested or libtpu == (pinned := _pinned_libtpu()):
+        return ""
+    known = [*dict.fromkeys(filter(None, (*tested, pinned)))]
+    proposal = f": if it fails, pip install libtpu=={' or '.join(known)}" if known else ""
+    return f"libtpu {libtpu} was not tested with jax {jax}{proposal}"
+
+
+def _pinned_libtpu() -> str:
+    """The version of libtpu that the installed JAX names in its extra ``tpu``; empty if none."""
+    for line in importlib.metadata.requires("jax") or ():
+        if match := re.match(r"libtpu==([\d.]+?)(?:\.\*)?\s*;", line):
+            return match[1]
+    return ""
 
 
 def toolkits(target: Target) -> list[int]:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from experiments.cli import OptionalInt, OptionalStr
 from experiments.config import RunConfig
+from jaxcnn.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,9 @@ class OutputOptions:
     """A TOML file of such prices by accelerator."""
     results: str = "results"
     """Folder for records; may be a bucket."""
+    json: bool = False
+    """Print one JSON document on stdout: the exit code and the records; all else goes to
+    stderr."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,10 @@ class PreflightOptions:
 @dataclass(frozen=True, kw_only=True)
 class PreflightConfig(OutputOptions, CompilingOptions, StepOptions, NetworkOptions, TargetOptions):
     """The options of all groups as one flat configuration."""
+
+    def __post_init__(self):
+        if self.json and self.list_targets:
+            raise InputError("--json goes with compiling, not with --list-targets: leave one out")
 
     def run_config(self) -> RunConfig:
         """The options that the study reads, as a configuration of a run.

@@ -58,7 +58,9 @@ class CompileResult:
       available: bytes that a program may take on one device, if known.
       flops, bytes, parameters: of one step, all devices together; None if not requested.
       operations: the kernels of one device; empty if not requested.
-      collectives: of the compiled program.
+      flops_compiled: of the compiled program, by the compiler's own count, on one device; None if
+        it does not count them.
+      collectives: of the compiled program; None if the compiler cannot print it.
       seconds: compile time.
       kind: JAX's name of the device.
     """
@@ -72,7 +74,8 @@ class CompileResult:
     bytes: int | None = None
     parameters: int | None = None
     operations: tuple[Operation, ...] = ()
-    collectives: tuple[Collective, ...] = ()
+    flops_compiled: float | None = None
+    collectives: tuple[Collective, ...] | None = ()
     seconds: float = 0.0
     kind: str = ""
 
@@ -111,7 +114,8 @@ class CompileResult:
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> "CompileResult":
         memory = MemoryPlan(**saved["memory"]) if saved["memory"] else None
-        collectives = tuple(Collective(**entry) for entry in saved["collectives"])
+        entries = saved["collectives"]
+        collectives = None if entries is None else tuple(Collective(**e) for e in entries)
         operations = tuple(Operation(**entry) for entry in saved["operations"])
         parts = {"memory": memory, "collectives": collectives, "operations": operations}
         return cls(**(saved | parts))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.hardware import Cell, Device, table
-from jaxcnn.errors import InputError, require_known
+from experiments.preflight import gpu_description, target_names
+from jaxcnn.errors import InputError
 
 # What Colab's menu offers without payment; one device each.
 COLAB = ("tpu-v5e-1", "gpu-t4")
@@ -28,8 +29,13 @@ ALL = (
     "gpu-p100",
     "gpu-v100",
     "gpu-t4",
+    "gpu-rtx3090",
+    "gpu-a10g",
     "gpu-a100",
     "gpu-a100-80gb",
+    "gpu-rtx4090",
+    "gpu-l4",
+    "gpu-l40s",
     "gpu-h100",
     "gpu-h200",
     "gpu-b200",
@@ -38,6 +44,7 @@ GROUPS = {"colab": COLAB, "all": ALL}
 MAX_DEVICES = 9999
 
 Row = dict[str, Any]  # of a table of targets.toml
+_CUBES = ", and AxBxC of multiples of 4 with A ≤ B ≤ C"
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Target:
       description: the GPU as its compiler needs it described.
       memory: of one device, B, as its driver reports it; None if the compiler knows it.
       interconnect: B/s in and out of a chip together; None if not published, or for a single chip.
+      chip_config: libtpu's name of the configuration of a chip; empty for its default.
     """
 
     name: str
@@ -67,6 +75,20 @@ class Target:
     description: str = field(default="", repr=False)
     memory: int | None = None
     interconnect: Cell | None = None
+    chip_config: str = ""
+
+    @property
+    def topology_options(self) -> dict[str, Any]:
+        """What libtpu has to be told of a slice beside its name.
+
+        Up to version 0.0.42 it takes a host of four chips for granted, even for a single chip.
+        """
+        options: dict[str, Any] = {}
+        if self.chips == 1:
+            options["chips_per_host_bounds"] = (1, 1, 1)
+        if self.chip_config:
+            options["chip_config_name"] = self.chip_config
+        return options
 
     @property
     def device(self) -> Device | None:
@@ -81,7 +103,7 @@ def find(names: str) -> list[Target]:
       InputError: an unknown target, or a slice of a size that does not exist.
 
     >>> [(target.topology, target.devices) for target in find("tpu-v5e-4,tpu-v4-8,gpu-h100-8")]
-    [('v5e:2x2', 4), ('v4:2x2x1', 8), ('1x1x8', 8)]
+    [('v5e:2x2', 4), ('v4:2x2x1', 4), ('1x1x8', 8)]
     """
     stripped = [name.strip() for name in names.split(",")]
     members = [member for name in stripped for member in GROUPS.get(name, (name,))]
@@ -93,11 +115,13 @@ def target(name: str) -> Target:
 
     Args:
       name: ``tpu-v5e-4`` (Google's name of a slice), ``tpu-v5e:2x4`` (its shape), ``gpu-t4``,
-        ``gpu-h100-8`` (eight GPUs in one machine), ``cpu``, or ``cpu-8`` (simulated devices).
+        ``gpu-h100-8`` (eight GPUs in one machine), ``cpu``, or ``cpu-8`` (simulated devices); also
+        clouds' own names, such as ``v5litepod-8`` and ``a100-40gb``.
 
     Raises:
       InputError: an unknown target, or a slice of a size that does not exist.
     """
+    given, name = name, target_names.canonical(name, _aliases())
     if match := re.fullmatch(r"cpu(?:-([1-9]\d*))?", name):
         count = _check_count(name, int(match[1] or 1))
         return Target(name, "cpu", str(count), chips=count, devices=count)
@@ -108,8 +132,17 @@ def target(name: str) -> Target:
         shape = r"[1-9]\d*(?:x[1-9]\d*)+"
         if match := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:({shape}))?", name):
             return _tpu(name, row, match[1], match[2])
-    require_known("target", name, known_names())
-    raise InputError(f"--target={name}: {name} is a group and has no size; write it as {ALL[1]}")
+    raise target_names.unknown(given, known_names())
+
+
+def _aliases() -> dict[str, str]:
+    """Names of TPUs and GPUs by their names without prefix, and by those of clouds."""
+    rows = [(kind, row) for kind in ("tpu", "gpu") for row in _rows(kind)]
+    return {
+        alias: f"{kind}-{row['name']}"
+        for kind, row in rows
+        for alias in (row["name"], *row.get("aliases", ()))
+    }
 
 
 def known_names() -> list[str]:
@@ -136,6 +169,11 @@ def _tpu(name: str, row: Row, number: str | None, shape: str | None) -> Target:
             f"--target={name}: slices of {row['name']} have {numbers} {row['counts']}; "
             f"give another by its shape, as tpu-{row['name']}:{row['slices'][0]}"
         )
+    if shape is not None and not _exists(row, shape):
+        raise InputError(
+            f"--target={name}: {row['name']} has no slice of {shape}; "
+            f"its slices are {', '.join(row['slices'])}{_CUBES if 'largest' in row else ''}"
+        )
     shape = shape or (shapes[int(number)] if number else row["slices"][0])
     chips = _check_count(name, _chip_count(shape))
     generation = "tpu7x" if row["name"] == "7x" else row["name"]
@@ -147,7 +185,16 @@ def _tpu(name: str, row: Row, number: str | None, shape: str | None) -> Target:
         devices=chips * row["devices_per_chip"],
         row=row["device"],
         interconnect=_interconnect(row) if chips > 1 else None,
+        chip_config=row.get("chip_config", ""),
     )
+
+
+def _exists(row: Row, shape: str) -> bool:
+    """Whether Google has slices of a shape: those of the table, and those made of 4×4×4 cubes."""
+    sides = [int(side) for side in shape.split("x")]
+    is_made_of_cubes = len(sides) == 3 and sides == sorted(sides) and not any(n % 4 for n in sides)
+    fits_into_pod = _chip_count(shape) <= row.get("largest", 0)
+    return shape in row["slices"] or (is_made_of_cubes and fits_into_pod)
 
 
 def _slice_number(row: Row, shape: str) -> int:
@@ -168,7 +215,7 @@ def _gpu(name: str, row: Row, count: int) -> Target:
         devices=count,
         row=row["device"],
         capability=row["capability"],
-        description=_gpu_description(row),
+        description=gpu_description.describe(row, _rows("capability")),
         memory=row["memory"],
         interconnect=_interconnect(row) if count > 1 else None,
     )
@@ -179,43 +226,6 @@ def _interconnect(row: Row) -> Cell | None:
         return None
     cell, source = row["interconnect"], _file()["sources"][row["interconnect"]["source"]]
     return Cell(cell["value"], source["title"], cell["date"].isoformat(), source.get("address", ""))
-
-
-def _gpu_description(row: Row) -> str:
-    """What XLA needs to know of a GPU, as the text form of its ``GpuTargetConfigProto``."""
-    capabilities = {entry["name"]: entry for entry in _rows("capability")}
-    common = capabilities[row["capability"]]
-    major, minor = row["capability"].split(".")
-    device = next(device for device in table() if device.name == row["device"])
-    fields = {
-        "threads_per_block_limit": 1024,
-        "threads_per_warp": 32,
-        "shared_memory_per_block": 49_152,
-        "shared_memory_per_core": common["shared_memory"],
-        "threads_per_core_limit": common["threads"],
-        "core_count": row["cores"],
-        "fpus_per_core": common["lanes"],
-        "block_dim_limit_x": 2**31 - 1,
-        "block_dim_limit_y": 65_535,
-        "block_dim_limit_z": 65_535,
-        "memory_bandwidth": int(device.bandwidth.value),
-        "l2_cache_size": row["l2"],
-        "clock_rate_ghz": row["clock"] / 1e9,
-        "device_memory_size": row["memory"],
-        "shared_memory_per_block_optin": common["shared_memory_of_a_block"],
-        "registers_per_core_limit": 65_536,
-        "registers_per_block_limit": 65_536,
-    }
-    lines = [
-        "gpu_device_info {",
-        *(f"  {name}: {value}" for name, value in fields.items()),
-        f"  cuda_compute_capability {{ major: {major} minor: {minor} }}",
-        "}",
-        'platform_name: "CUDA"',
-        "dnn_version_info { major: 9 minor: 10 }",
-        f'device_description_str: "{device.kinds[0]}"',
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _rows(kind: str) -> list[Row]:

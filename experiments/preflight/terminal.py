@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.preflight import libraries, targets
+from experiments.preflight.batches import RECOMPUTES
 from experiments.preflight.result import MEMORY_PARTS, format_bytes
 from experiments.records import Record
 from experiments.records.formatting import remarks
@@ -148,7 +149,16 @@ def _largest_batch(record: Record) -> str:
         fits, refused = "no batch that fits was found", ""
     if "smallest_refused_batch" in metrics:
         refused = f", one of {metrics['smallest_refused_batch']:,} does not"
-    return f"{fits}{refused} ({tried} batches tried)"
+    return f"{fits}{refused} ({tried} batches tried){_recomputed(metrics)}"
+
+
+def _recomputed(metrics: dict[str, float]) -> str:
+    """That the largest batch computes activations twice, to save memory; empty if it does not."""
+    share = metrics.get("recomputed_flops", 1.0)
+    if share <= RECOMPUTES:
+        return ""
+    lean = metrics["largest_batch_without_recomputing"]
+    return f"; it computes activations twice, {share - 1:.0%} more FLOPs: {lean:,} does not"
 
 
 def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:

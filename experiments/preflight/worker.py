@@ -1,6 +1,8 @@
 """The process that compiles. If the compiler crashes or hangs, only this process is lost."""
 
 import dataclasses
+import functools
+import hashlib
 import math
 import os
 import time
@@ -13,13 +15,20 @@ import psutil
 from jax.experimental import topologies
 from jax.sharding import AbstractMesh, SingleDeviceSharding
 
-from experiments.measure.collectives import collectives
+from experiments.measure.collectives import Collective, collectives
+from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
 from experiments.preflight.exported import ExportedRequest, compile_exported
+from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.operations import merged, operations
-from experiments.preflight.program import Program, build_program, compile_arguments
+from experiments.preflight.program import (
+    Program,
+    ProgramSpec,
+    build_program,
+    compile_arguments,
+)
 from experiments.preflight.result import (
     CompileRequest,
     CompileResult,
@@ -49,29 +58,41 @@ GPU_MEMORY_SHARE = 0.75
 _TOO_LARGE = (2**30, 256)  # float32: 1 TiB, more than any device has
 
 
-def serve(connection: Connection, log: str, devices: int) -> None:
-    """Answers each `CompileRequest` with a `CompileResult` or an `InputError`.
+def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
+    """Answers questions about a `CompileRequest`, or returns an `InputError`.
 
-    Returns when the other end of the pipe is closed.
+    The question is ``digest``, answered by the hash of the lowered program, or ``compile``,
+    answered by a `CompileResult`. Returns when the other end of the pipe is closed.
 
     Args:
       connection: to the requesting process.
       log: the file for whatever libraries print.
       devices: the number of CPU devices; more than one are simulated.
     """
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(file, stream)
+    log.replace(1, 2)
     os.environ.update(LIBTPU_VARIABLES)
     exit_with_parent(os.getppid())
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
+    answers = {"digest": program_digest, "compile": execute}
     while True:
         try:
-            request = connection.recv()
+            question, request = connection.recv()
         except EOFError:
             return
-        connection.send(execute(request))
+        connection.send(answers[question](request))
+
+
+def program_digest(request: CompileRequest) -> str | InputError:
+    """The hash of the lowered program; empty if it cannot be lowered."""
+    try:
+        lowered = _lowered(request.spec, request.target, request.level, request.lower)
+        text = lowered.mlir_module() if request.lower else lowered.as_text()
+    except InputError as error:
+        return error
+    except Exception:  # compiling will say why
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def execute(request: CompileRequest | ExportedRequest) -> CompileResult | InputError:
@@ -81,10 +102,9 @@ def execute(request: CompileRequest | ExportedRequest) -> CompileResult | InputE
     try:
         if isinstance(request, ExportedRequest):
             return _compile_exported(request)
-        program = build_program(request.spec)
         if request.counts:
-            counts = _count(request, program)
-        result = (_lower if request.lower else _compile)(request, program)
+            counts = _count(request, _program(request.spec))
+        result = _lower(request) if request.lower else _compile(request)
     except InputError as error:
         return error
     except Exception as error:
@@ -145,19 +165,43 @@ def _share_of_state(request: CompileRequest, program: Program) -> float:
     return sum(parts) / sum(leaf.size for leaf in jax.tree.leaves(program.state))
 
 
-def _compile(request: CompileRequest, program: Program) -> CompileResult:
+@functools.lru_cache(maxsize=1)
+def _program(spec: ProgramSpec) -> Program:
+    return build_program(spec)
+
+
+@functools.lru_cache(maxsize=1)
+def _lowered(spec: ProgramSpec, target: Target, level: str, export: bool) -> Any:
+    """The lowered program; exported for all platforms if `export`, as `jax.export` returns it.
+
+    The last one is kept: its hash is asked for before it is compiled. One is kept for one
+    optimization `level` alone, because it keeps its executable.
+    """
+    program = _program(spec)
+    devices = tuple(jax.devices()[: target.devices]) if export else _devices(target)
+    strategy = parallel.strategy(spec.strategy, devices, mesh=spec.mesh)
+    if not export:
+        step, state, batch = compile_arguments(program, strategy)
+        return step.lower(state, batch)
+    strategy = strategy.for_step(program.step, program.state, program.batch)
+    step = strategy.compile_for_export(program.step)
+    with native.without_native_kernels():  # the export may run under another jaxlib
+        arguments = strategy.abstract_state(program.state), strategy.abstract_batch(program.batch)
+        return jax.export.export(step, platforms=EXPORT_PLATFORMS)(*arguments)
+
+
+def _compile(request: CompileRequest) -> CompileResult:
     devices = _devices(request.target)
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
-    strategy = parallel.strategy(request.spec.strategy, devices, mesh=request.spec.mesh)
-    step, state, batch = compile_arguments(program, strategy)
-    lowered = step.lower(state, batch)
+    lowered = _lowered(request.spec, request.target, request.level, False)
     start = time.perf_counter()
     executable = lowered.compile()
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
         available=_available_memory(request.target, devices),
-        collectives=collectives(executable.as_text()) if len(devices) > 1 else (),
+        collectives=_collectives(executable) if len(devices) > 1 else (),
+        flops_compiled=_flops_compiled(executable),
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
     )
@@ -169,17 +213,26 @@ def _compile_exported(request: ExportedRequest) -> CompileResult:
     return dataclasses.replace(result, available=_available_memory(request.target, devices))
 
 
-def _lower(request: CompileRequest, program: Program) -> CompileResult:
+def _flops_compiled(executable: jax.stages.Compiled) -> float | None:
+    """The compiler's own count; None if it has none, as for GPUs, or cannot print the program."""
+    try:
+        return compiler_counts(executable).flops or None
+    except jax.errors.JaxRuntimeError:
+        return None
+
+
+def _collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
+    """Those of a compiled program; None if the compiler cannot print it."""
+    try:
+        return collectives(executable.as_text())
+    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        return None
+
+
+def _lower(request: CompileRequest) -> CompileResult:
     """Lowers a program for all platforms: as far as JAX gets without their compilers."""
     start = time.perf_counter()
-    devices = jax.devices()[: request.target.devices]
-    strategy = parallel.strategy(request.spec.strategy, devices, mesh=request.spec.mesh)
-    strategy = strategy.for_step(program.step, program.state, program.batch)
-    step = strategy.compile_for_export(program.step)
-    with native.without_native_kernels():  # the export may run under another jaxlib
-        state = strategy.abstract_state(program.state)
-        batch = strategy.abstract_batch(program.batch)
-        jax.export.export(step, platforms=EXPORT_PLATFORMS)(state, batch)
+    _lowered(request.spec, request.target, request.level, True)
     return CompileResult("lowered", seconds=time.perf_counter() - start)
 
 
@@ -187,7 +240,9 @@ def _devices(target: Target) -> tuple[jax.Device, ...]:
     if target.platform == "cpu":
         return tuple(jax.devices()[: target.devices])
     if target.platform == "tpu":
-        topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+        topology = topologies.get_topology_desc(
+            platform="tpu", topology_name=target.topology, **target.topology_options
+        )
     else:
         topology = topologies.get_topology_desc(
             platform="cuda",

@@ -264,6 +264,12 @@ METRICS: dict[str, Metric] = {
     "memory_temporaries": Metric("B", "memory plan: intermediate values"),
     "memory_code": Metric("B", "memory plan: the program itself"),
     "largest_batch": Metric("images", "largest batch that was compiled and fits in memory"),
+    "largest_batch_without_recomputing": Metric(
+        "images", "largest batch tried that fits without computing activations twice"
+    ),
+    "recomputed_flops": Metric(
+        "ratio", "compiled FLOPs of an image of largest_batch, by those of the leanest batch tried"
+    ),
     "smallest_refused_batch": Metric(
         "images", "smallest batch that was compiled and does not fit in memory"
     ),

@@ -18,6 +18,7 @@ from experiments.studies import (
     peers,
     precision,
     preflight,
+    preflight_records,
     scaling,
     search,
     serving,
@@ -184,6 +185,7 @@ STUDIES: dict[str, Study] = {
         measure=preflight.measure,
         columns=preflight.COLUMNS,
         check=preflight.check,
+        refresh=preflight_records.refresh,
         answers=preflight.ANSWERS,
     ),
     "peers": Study(

@@ -4,17 +4,18 @@ The accelerator's own compiler answers. Nothing runs: records have the status ``
 memory is the compiler's plan, and their times are bounds.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from experiments.analysis.compile_matrix import FIGURES
 from experiments.config import RunConfig
-from experiments.hardware import prices
-from experiments.harness.study import DIGEST, Case, CaseResult, Context
+from experiments.harness.study import Case, CaseResult, Context
 from experiments.preflight import libraries, targets
 from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
+from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
 from experiments.preflight.estimates import estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
@@ -25,6 +26,12 @@ from experiments.preflight.targets import Target
 from experiments.preflight.worker import GPU_MEMORY_SHARE
 from experiments.records import load
 from experiments.records.published import PUBLISHED
+from experiments.studies.preflight_records import (
+    IF_GIVEN,
+    compile_request,
+    price_of_chip,
+    program_spec,
+)
 from experiments.workloads import network, synthetic_step
 from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
@@ -32,17 +39,18 @@ from jaxcnn.errors import InputError, require_known
 
 COLUMNS = (*FIGURES, "flops_per_step", "arithmetic_intensity")
 ANSWERS = ("predicted", "out_of_memory")
-# Settings where they are not the published ones, or not the default mesh.
-IF_GIVEN = ("num_classes", "channels", "microbatches", "mesh")
 DEFAULT_BATCH = 128  # for networks whose recipe has none
 # A program that needs this multiple of the available memory is refused quickly at any optimization
 # level, so that the figures of the compiler's default level cost nothing.
 QUICKLY_REFUSED = 1.5
+KEPT = ("compiled", "lowered", "out_of_memory")  # states of results that say what they are about
 STATUS = {"compiled": "predicted", "lowered": "unsupported"}
 ESTIMATE = (
     "memory is the compiler's plan; the bound is a roofline of published figures, of the "
     "definition's FLOPs"
 )
+
+UNKNOWN_COLLECTIVES = "compiled, collectives unknown: the compiler cannot print the program"
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
@@ -151,6 +159,7 @@ def _case(
         "effort": effort,
         "largest": search_largest,
         "compiler": libraries.compiler(target) or "none",
+        **{name.lower(): value for name, value in flags().items()},
     }
     batch = f"b{spec.batch_size}"
     parts = (spec.model, target.name, spec.strategy, spec.precision, batch, effort)
@@ -165,26 +174,25 @@ def check(case: Case) -> None:
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Compiles the program of a case; the status is ``predicted`` if it compiles and fits."""
-    settings = case.settings
-    target, is_full = targets.target(settings["target"]), settings["effort"] == "full"
-    spec = ProgramSpec(
-        model=case.config.model,
-        batch_size=settings["batch_size"],
-        strategy=settings["strategy"],
-        precision=settings["precision"],
-        image_size=settings["image_size"],
-        **{name: settings[name] for name in (*IF_GIVEN, DIGEST) if name in settings},
-    )
-    limit = None
+    settings, limit, program = case.settings, None, ""
+    spec, target = program_spec(case), targets.target(settings["target"])
+    is_full = settings["effort"] == "full"
     with Compiler(target, time_limit=case.config.time_limit, fresh=case.config.force) as compiler:
-        result = _compile(compiler, spec, "" if is_full else LOWEST)
+        request = compile_request(spec, target, "" if is_full else LOWEST)
+        result = _compile(compiler, request)
+        if result.state in KEPT:
+            program = compiler.program(request)
         if settings["largest"]:
             limit = find_largest(compiler, spec, result, full_effort=is_full)
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
     bounds = _bound(case.config, result, spec, target, epoch_images)
     estimate, remarks = _estimate(case, result, bounds, target, epoch_images)
+    if result.collectives is None:
+        remarks = [*remarks, UNKNOWN_COLLECTIVES]
     remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
+    remarks += filter(None, (libraries.untested(target), compiler.cache.problem))
     provenance = _provenance(target, result, settings, epoch_images) | {
+        "program": program,
         "compilations": compiler.compilations,
         "batches_tried": list(limit.tries) if limit else [],
         "remarks": remarks,
@@ -196,26 +204,23 @@ def measure(case: Case, context: Context) -> CaseResult:
     return CaseResult(metrics, provenance=provenance, status=status, message=message)
 
 
-def _compile(compiler: Compiler, spec: ProgramSpec, level: str) -> CompileResult:
-    """Compiles a program, or lowers it if the compiler is not installed.
+def _compile(compiler: Compiler, request: CompileRequest) -> CompileResult:
+    """Compiles or lowers a program.
 
     A program that is much too large is refused again at the compiler's default level, for its
     figures.
     """
-    lower = bool(libraries.missing(compiler.target))
-    result = compiler(CompileRequest(spec, compiler.target, level, counts=True, lower=lower))
-    refused = level and result.required and result.available
+    result = compiler(request)
+    refused = request.level and result.required and result.available
     if refused and result.required > QUICKLY_REFUSED * result.available:
-        return compiler(CompileRequest(spec, compiler.target, "", counts=True))
+        return compiler(dataclasses.replace(request, level=""))
     return result
 
 
 def _bound(
     config: RunConfig, result: CompileResult, spec: ProgramSpec, target: Target, images: int
 ) -> Bound:
-    price = prices.parse_price(config.price) if config.price is not None else None
-    listed = prices.read_prices(config.prices) if config.prices is not None else None
-    price, _ = prices.price_of(target.device, result.kind or target.row, listed, price)
+    price = price_of_chip(config, target, result.kind or target.row)
     return bound(result, spec, target, price, images)
 
 
@@ -237,7 +242,7 @@ def _provenance(
         "epoch_images": epoch_images,
         "collectives": [
             {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
-            for entry in result.collectives
+            for entry in result.collectives or ()
         ],
     }
 

@@ -9,7 +9,7 @@ from etils import epath
 from PIL import Image
 
 from experiments import compare, export, predict, records, run, summary
-from experiments.preflight import compiler as compilers
+from experiments.preflight import cache
 from experiments.preflight.__main__ import main as preflight
 from experiments.report.__main__ import main as report
 from tests.support.paths import ROOT
@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     write_models(tmp_path / "net.py", *(source for source, _ in BROKEN.values()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for child processes
-    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     return tmp_path
 
 

@@ -53,7 +53,8 @@ def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return ""
     if cell.state == COMPILED:
-        return f"✓ {cell.batch:,}"
+        refused = f", {_cell_text(cell.refused)}" if cell.refused else ""
+        return f"✓ {cell.batch:,}{refused}"
     return f"✗ {cell.batch:,}: {cell.state}"
 
 

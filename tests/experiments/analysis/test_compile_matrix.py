@@ -4,13 +4,13 @@ from experiments.analysis import compile_matrix
 from experiments.records import Record
 
 
-def record(model: str, target: str, status: str, message: str = "") -> Record:
+def record(model: str, target: str, status: str, message: str = "", batch: int = 8) -> Record:
     settings = {
         "model": model,
         "precision": "bfloat16",
         "target": target,
         "strategy": "data",
-        "batch_size": 8,
+        "batch_size": batch,
     }
     return Record("preflight", "x", status, message, settings=settings)
 
@@ -29,3 +29,26 @@ def test_the_matrix_has_a_cell_for_each_program_with_the_reason():
     assert [row.model for row in matrix.rows] == ["a", "b"]
     assert [column.target for column in matrix.columns] == ["tpu-v5e-4", "gpu-t4"]
     assert matrix.cells[matrix.rows[0], matrix.columns[1]].reason == "why"
+
+
+def test_a_failure_does_not_hide_behind_a_smaller_batch_nor_the_other_way_round():
+    """16 images fit and 32 do not, in whichever order they were compiled; 64 do not either."""
+    found = [
+        record("a", "t", "out_of_memory", "20 of 16", batch=32),
+        record("a", "t", "predicted", batch=16),
+        record("a", "t", "predicted", batch=8),
+        record("a", "t", "out_of_memory", "40 of 16", batch=64),
+    ]
+    for records in (found, found[::-1]):
+        (cell,) = compile_matrix.portability(records).cells.values()
+        assert (cell.state, cell.batch, cell.refused.batch) == ("compiled", 16, 32)
+        assert cell.refused.reason == "20 of 16"
+
+
+def test_a_later_crash_does_not_hide_an_answer_and_a_later_answer_counts():
+    compiled, crash = record("a", "t", "predicted"), record("a", "t", "failed", "a crash")
+    (cell,) = compile_matrix.portability([compiled, crash]).cells.values()
+    assert cell.state == "compiled" and cell.refused is None
+    refused = record("a", "t", "out_of_memory", "17 of 16")
+    (cell,) = compile_matrix.portability([compiled, crash, refused]).cells.values()
+    assert (cell.state, cell.reason) == ("does not fit", "17 of 16")

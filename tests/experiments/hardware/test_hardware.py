@@ -35,6 +35,7 @@ def cells_of(device: Device) -> dict[str, Cell]:
     return (
         {f"peaks.{name}": cell for name, cell in device.peaks.items()}
         | {f"published.{name}": cell for name, cell in device.published.items()}
+        | {f"prices.{name}": cell for name, cell in device.prices.items()}
         | {name: value for name, value in fields.items() if isinstance(value, Cell)}
     )
 
@@ -51,6 +52,15 @@ def write_toml(folder, text: str) -> str:
         ("NVIDIA H100 80GB HBM3", "gpu", "H100 SXM", "bfloat16", 989.4e12),
         ("NVIDIA H200", "gpu", "H200 SXM", "float16", 989.4e12),
         ("NVIDIA B200", "gpu", "B200", "bfloat16", 2250e12),
+        ("NVIDIA H100 PCIe", "gpu", "H100 PCIe", "bfloat16", 756.5e12),
+        ("NVIDIA H100 NVL", "gpu", "H100 NVL", "float8", 1670.5e12),
+        ("NVIDIA A100-PCIE-40GB", "gpu", "A100 PCIe 40 GB", "bfloat16", 312e12),
+        ("NVIDIA A100 80GB PCIe", "gpu", "A100 PCIe 80 GB", "tf32", 156e12),
+        ("NVIDIA L40S", "gpu", "L40S", "float8", 733e12),
+        ("NVIDIA A10G", "gpu", "A10G", "bfloat16", 70e12),
+        ("NVIDIA GeForce RTX 4090", "gpu", "RTX 4090", "bfloat16", 165.2e12),
+        ("NVIDIA GeForce RTX 5090", "gpu", "RTX 5090", "bfloat16", 209.5e12),
+        ("AMD Instinct MI300X", "gpu", "MI300X", "float8", 2614.9e12),
         ("NVIDIA A100-SXM4-40GB", "gpu", "A100 SXM 40 GB", "tf32", 156e12),
         ("NVIDIA A100-SXM4-80GB", "gpu", "A100 SXM 80 GB", "float32", 19.5e12),
         ("NVIDIA L4", "gpu", "L4", "bfloat16", 121e12),
@@ -83,9 +93,9 @@ def test_find_knows_the_device_kinds_of_jax(kind, platform, name, dtype, peak):
 @pytest.mark.parametrize(
     ("kind", "platform"),
     [
-        ("NVIDIA H100 PCIe", "gpu"),
+        ("NVIDIA H100 80GB", "gpu"),
         ("NVIDIA H100", "gpu"),
-        ("NVIDIA A100-PCIE-40GB", "gpu"),
+        ("NVIDIA A100-PCIE-80GB", "gpu"),
         ("TPU v5 lite", "gpu"),
         ("cpu", "cpu"),
     ],
@@ -96,7 +106,7 @@ def test_find_does_not_match_a_device_kind_by_its_beginning(kind, platform):
 
 def test_every_figure_has_a_source_and_a_date():
     rows = {device.name: cells_of(device) for device in hardware.table()}
-    assert len(rows) == len(hardware.table()) == 26
+    assert len(rows) == len(hardware.table()) == 35
     for name, figures in rows.items():
         assert len(figures) >= 4, name
         for key, cell in figures.items():
@@ -111,14 +121,73 @@ def test_figures_are_of_a_plausible_size():
         assert 1e10 < device.bandwidth.value < 1e13, device.name
         assert device.memory is None or 1e9 < device.memory.value < 1e12, device.name
         assert device.power is None or 10 < device.power.value <= 1500, device.name
-        assert device.price is None or 0.1 < device.price.value < 20, device.name
+        assert all(0.1 < price.value < 20 for price in device.prices.values()), device.name
+        assert device.purchase is None or 100 < device.purchase.value < 1e5, device.name
         assert device.on_chip_memory is None or 1e5 < device.on_chip_memory.value < 1e9, device.name
 
 
 def test_gpus_with_bfloat16_have_a_tf32_peak():
     for device in hardware.table():
-        if device.platform == "gpu" and "bfloat16" in device.peaks:
+        is_nvidia = device.platform == "gpu" and not device.name.startswith("MI")
+        if is_nvidia and "bfloat16" in device.peaks:
             assert "tf32" in device.peaks, device.name
+
+
+@pytest.mark.parametrize(
+    ("name", "bandwidth", "power"),
+    [
+        ("B200", 7700e9, 1000),
+        ("L40S", 864e9, 350),
+        ("RTX 4090", 1008e9, 450),
+        ("RTX 5090", 1792e9, 575),
+        ("A100 PCIe 40 GB", 1555e9, 250),
+        ("A100 PCIe 80 GB", 1935e9, 300),
+        ("A10G", 600e9, 300),
+        ("MI300X", 5300e9, 750),
+    ],
+)
+def test_bandwidth_and_power_are_those_of_the_data_sheets(name, bandwidth, power):
+    (device,) = [row for row in hardware.table() if row.name == name]
+    assert (device.bandwidth.value, device.power.value) == (bandwidth, power)
+
+
+def test_cards_that_are_compared_have_a_price_with_host_of_one_provider():
+    cards = {row.name: row for row in hardware.table()}
+    nebius = {
+        name: card.prices["Nebius"] for name, card in cards.items() if "Nebius" in card.prices
+    }
+    assert {name: price.value for name, price in nebius.items()} == {
+        "L40S": 1.5484,
+        "H100 SXM": 2.95,
+        "H200 SXM": 3.50,
+        "B200": 5.50,
+    }
+    assert all(price.host and cards[name].price == price for name, price in nebius.items())
+    assert not cards["H200 SXM"].prices["Google"].host and not cards["T4"].price.host
+    assert cards["RTX 4090"].purchase.value == 1599 and cards["RTX 4090"].price is None
+
+
+def test_what_was_measured_is_not_a_limit():
+    tpus = {row.name: row for row in hardware.table() if row.platform == "tpu"}
+    assert tpus["TPU v3"].power is None and tpus["TPU v3"].power_measured.value == 262
+    assert tpus["TPU v4"].power is None and tpus["TPU v4"].power_measured.value == 192
+
+
+def test_a_users_file_has_one_price_or_one_for_each_provider(tmp_path):
+    cell = "{ value = 2.5, source = 'sheet', date = 2026-01-31"
+    memory = "memory = {"
+    one = load(write_toml(tmp_path, ROW.replace(memory, f"price = {cell} }}\n{memory}")))[1]
+    assert one.price.value == 2.5 and one.price.host
+    several = f"prices.Here = {cell}, host = false }}\nprices.There = {cell} }}\n{memory}"
+    two = load(write_toml(tmp_path, ROW.replace(memory, several)))[1]
+    assert [*two.prices] == ["Here", "There"] and not two.price.host
+    for text, message in (
+        (f"price = {cell} }}\nprices.A = {cell} }}", "price and prices: give one of them"),
+        (f"prices.A = {cell}, host = 1 }}", "host of prices.A must be true or false, not 1"),
+        ("prices = 3", "prices must be a table of cells"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(write_toml(tmp_path, ROW.replace(memory, f"{text}\n{memory}")))
 
 
 def test_chips_that_hold_two_jax_devices():

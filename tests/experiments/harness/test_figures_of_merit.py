@@ -116,13 +116,13 @@ def test_a_source_that_fails_during_a_run_becomes_a_note(tmp_path, monkeypatch, 
 
 def test_an_unknown_gpu_has_no_mfu_but_instructions_to_add_it():
     class Gpu:
-        device_kind, platform = "NVIDIA H100 PCIe", "gpu"
+        device_kind, platform = "NVIDIA H800", "gpu"
 
     figures, sources = figures_on(Gpu(), RunConfig())
     assert "mfu" not in figures and "price_per_hour" not in figures
     assert figures["mfu_measured_peak"] == pytest.approx(0.5)
     assert (
-        sources["device_row"].startswith("'NVIDIA H100 PCIe' is not in the device table")
+        sources["device_row"].startswith("'NVIDIA H800' is not in the device table")
         and "--devices=FILE" in sources["device_row"]
     )
 

@@ -98,9 +98,9 @@ def record(provenance: dict) -> Record:
 def test_a_share_above_one_is_marked_everywhere(provenance, reason):
     shown = record(provenance)
     assert readable_cell(shown, "mfu_measured_peak") == "198 % †"
-    assert readable_cell(shown, "roofline_share") == "0.5000"
+    assert readable_cell(shown, "roofline_share") == "50 %"
     assert remarks(shown)[0] == f"† {reason}" and len(set(remarks(shown))) == len(remarks(shown))
-    assert f"198.0 % of the peak measured here ({reason})" in summary.sentences([shown])[0]
+    assert f"198 % of the peak measured here ({reason})" in summary.sentences([shown])[0]
     console = Console(record=True, width=240, file=io.StringIO())
     report.print_record(console, shown)
     assert f"note: † {reason}" in console.export_text()

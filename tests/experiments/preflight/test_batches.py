@@ -3,8 +3,9 @@
 import pytest
 
 from experiments.measure.memory import MemoryPlan
-from experiments.preflight import batches
-from experiments.preflight.result import CompileResult
+from experiments.preflight import batches, targets
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 
 
 def plan(total: float) -> MemoryPlan:
@@ -78,3 +79,84 @@ def test_where_not_even_one_image_fits():
 def test_a_compiler_that_fails_ends_the_search():
     limit = batches.search(lambda batch: CompileResult("failed", "a crash"), 8, 1)
     assert limit == batches.BatchLimit(None, None, (8,), "a crash")
+
+
+def test_a_batch_that_fills_its_tiles_is_tried():
+    """The compiler fills batches up to multiples of 128: 896 needs what 872 needs, 904 more."""
+    tries = []
+
+    def compile_batch(batch: int) -> CompileResult:
+        tries.append(batch)
+        if batch > 896:
+            return CompileResult("out_of_memory", required=2e9, available=1e9)
+        filled = -(-batch // 128) * 128
+        return CompileResult("compiled", memory=plan(1e9 * filled / 900), available=1e9)
+
+    limit = batches.search(compile_batch, 512, 1)
+    assert limit.fits == 896 and 896 < limit.refused <= 952 and len(tries) <= 9
+
+
+@pytest.mark.parametrize(
+    ("fits", "refused", "unit", "tile"),
+    [
+        (872, 904, 1, 896),
+        (896, 904, 1, None),
+        (60, 64, 1, None),
+        (6800, 7200, 8, 7168),  # 896 on each of eight devices
+        (6800, 7200, 4, 7168),
+    ],
+)
+def test_tiles_are_of_a_devices_share(fits, refused, unit, tile):
+    results = {fits: CompileResult("compiled"), refused: CompileResult("out_of_memory")}
+    assert batches.next_tile(results, unit) == tile
+    assert batches.next_tile({fits: CompileResult("compiled")}, unit) is None
+
+
+def test_the_largest_batch_that_computes_nothing_twice_is_named():
+    """10 FLOP an image, 15 where activations are computed twice."""
+
+    def compile_batch(batch: int) -> CompileResult:
+        flops = batch * (15.0 if batch > 600 else 10.0)
+        if batch > 1072:
+            return CompileResult("out_of_memory", required=2e9, available=1e9)
+        needed = min(1e6 * batch, 9.9e8)
+        return CompileResult("compiled", memory=plan(needed), available=1e9, flops_compiled=flops)
+
+    limit = batches.search(compile_batch, 256, 1)
+    assert 1000 <= limit.fits <= 1072 and limit.recomputed == pytest.approx(1.5)
+    assert limit.without_recomputing in limit.tries and 256 <= limit.without_recomputing <= 600
+    assert limit.metrics["recomputed_flops"] == pytest.approx(1.5)
+
+
+class Recorder:
+    """A compiler of an accelerator that has room for everything, or for few images."""
+
+    target = targets.target("tpu-v5e-1")
+
+    def __init__(self, room: float):
+        self.levels, self._room = [], room
+
+    def __call__(self, request: CompileRequest) -> CompileResult:
+        self.levels.append(request.level)
+        per_image = 1e6 if request.level == LOWEST else 4e6
+        return CompileResult(
+            "compiled", memory=plan(per_image * request.spec.batch_size), available=self._room
+        )
+
+
+def find(compiler: Recorder) -> batches.BatchLimit:
+    spec = ProgramSpec("lenet5", 128, "jit", "float32", 32)
+    first = compiler(CompileRequest(spec, compiler.target, ""))
+    return batches.find_largest(compiler, spec, first, full_effort=True)
+
+
+def test_full_effort_does_not_compile_the_largest_array_where_nothing_was_refused():
+    compiler = Recorder(room=1e15)
+    assert find(compiler).fits == batches.MAX_PER_DEVICE
+    assert compiler.levels.count("") == 1, "the case itself"
+
+
+def test_full_effort_takes_few_compilations():
+    compiler = Recorder(room=1e9)
+    limit = find(compiler)
+    assert limit.fits <= 250 and compiler.levels.count("") <= 2 + batches.MAX_AT_FULL_EFFORT

@@ -11,8 +11,8 @@ import optax
 import pytest
 
 from experiments import records
+from experiments.preflight import cache as preflight_cache
 from experiments.preflight import check
-from experiments.preflight import compiler as preflight_compiler
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 
@@ -23,7 +23,7 @@ needs_libtpu = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight_compiler, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(preflight_cache, "default_folder", lambda: tmp_path / "cache")
 
 
 @pytest.fixture(autouse=True)

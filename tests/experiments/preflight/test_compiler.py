@@ -1,15 +1,19 @@
 """The compiling process, its cache, and what it returns."""
 
 import dataclasses
+import errno
 import json
 import os
+import signal
 import time
+from pathlib import Path
 
+import jax
 import pytest
 
 from experiments.measure.memory import MemoryPlan
+from experiments.preflight import cache, targets, worker
 from experiments.preflight import compiler as compilers
-from experiments.preflight import targets
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest, CompileResult, parse_refusal
 from jaxcnn.errors import InputError
@@ -19,16 +23,21 @@ SMALL = ProgramSpec("logistic", 128, "jit", "float32", 28)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
 def serve_a_crash(connection, log, devices):
     connection.recv()
-    with open(log, "w") as file:
-        file.write("some line\nterribly wrong\n")
+    log.replace(1)
+    os.write(1, b"some line\nterribly wrong\n")
     os.abort()
+
+
+def serve_a_kill(connection, log, devices):
+    connection.recv()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def serve_a_hang(connection, log, devices):
@@ -36,19 +45,32 @@ def serve_a_hang(connection, log, devices):
     time.sleep(600)
 
 
+def serve_hashes_and_hang(connection, log, devices):
+    connection.recv()
+    connection.send("hash")
+    serve_a_hang(connection, log, devices)
+
+
 @pytest.mark.parametrize(
     ("serve", "limit", "message"),
     [
         (serve_a_crash, 60.0, "the compiler's process ended with signal 6: terribly wrong"),
+        (
+            serve_a_kill,
+            60.0,
+            "the compiler's process ended with signal 9 (it was killed: is the memory of this "
+            "machine full?): it printed nothing",
+        ),
         (serve_a_hang, 3.0, "compiling took longer than 3 s (--time-limit)"),
+        (serve_hashes_and_hang, 3.0, "compiling took longer than 3 s (--time-limit)"),
     ],
 )
-def test_a_compiler_that_crashes_or_hangs_is_a_result(monkeypatch, cache, serve, limit, message):
+def test_a_compiler_that_crashes_or_hangs_is_a_result(monkeypatch, folder, serve, limit, message):
     monkeypatch.setattr(compilers, "serve", serve)
     with compilers.Compiler(V5E, time_limit=limit) as compiler:
         result = compiler(CompileRequest(SMALL, V5E))
         assert (result.state, result.message) == ("failed", message)
-    assert not cache.exists(), "a failure is not cached"
+    assert not [*folder.glob("[!p]*.json")], "a failure is not cached"
 
 
 def test_a_cached_result_needs_no_process_and_a_fresh_one_does():
@@ -60,6 +82,68 @@ def test_a_cached_result_needs_no_process_and_a_fresh_one_does():
         assert compiler(request) == first and compiler.compilations == 0
     with compilers.Compiler(CPU, time_limit=60.0, fresh=True) as compiler:
         assert compiler(request).memory == first.memory and compiler.compilations == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"state": "compiled"}', "\x00"])
+def test_a_damaged_cache_is_compiled_again(folder, content):
+    request = CompileRequest(SMALL, CPU)
+    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+        first = compiler(request)
+        for file in folder.iterdir():
+            file.write_text(content)
+        again = compiler(request)
+        assert again.memory == first.memory and compiler.compilations == 2
+        assert compiler(request) == again and compiler.compilations == 2, "it was mended"
+
+
+def test_an_unusable_cache_is_one_line_and_no_failure(folder):
+    folder.write_text("a file in place of the folder")
+    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+        assert compiler(CompileRequest(SMALL, CPU)).state == "compiled"
+        assert "cannot be kept in" in compiler.cache.problem and "\n" not in compiler.cache.problem
+
+
+def test_a_full_disk_leaves_nothing_in_the_cache(folder, monkeypatch):
+    def no_room(self, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_room)
+    results = cache.ResultCache()
+    results.keep_result(CompileRequest(SMALL, CPU), "hash", CompileResult("compiled"))
+    assert "(No space left on device): the next run compiles again" in results.problem
+    assert [*folder.iterdir()] == []
+
+
+def test_flags_of_the_compiler_are_part_of_what_was_compiled(monkeypatch):
+    request, result = CompileRequest(SMALL, CPU), CompileResult("compiled", seconds=1.0)
+    cache.ResultCache().keep_result(request, "hash", result)
+    assert cache.ResultCache().result(request, "hash") == result
+    assert cache.ResultCache().result(request, "another hash") is None
+    for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS"):
+        with monkeypatch.context() as flags:
+            flags.setenv(name, "--some_flag=1")
+            assert cache.ResultCache().result(request, "hash") is None
+
+
+def test_a_program_is_known_by_its_lowered_text(tmp_path):
+    """Sixteen more classes are another program; the same one has the same hash anywhere."""
+    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+        first = compiler.program(CompileRequest(SMALL, CPU))
+        other = dataclasses.replace(SMALL, num_classes=26)
+        assert compiler.program(CompileRequest(other, CPU)) != first
+    with compilers.Compiler(CPU, time_limit=60.0, folder=tmp_path / "none") as compiler:
+        assert compiler.program(CompileRequest(SMALL, CPU)) == first
+        assert compiler.compilations == 0 and len(first) == 24
+
+
+def test_a_users_model_is_lowered_every_time():
+    """It may import files that have changed."""
+    spec = dataclasses.replace(SMALL, model_digest="digest")
+    results = cache.ResultCache()
+    results.keep_program(CompileRequest(spec, CPU), "hash")
+    assert results.program(CompileRequest(spec, CPU)) == ""
+    results.keep_program(CompileRequest(SMALL, CPU), "hash")
+    assert results.program(CompileRequest(SMALL, CPU)) == "hash"
 
 
 def test_invalid_input_that_only_the_process_notices_is_raised_here():
@@ -77,6 +161,30 @@ def test_a_result_survives_its_file():
     with pytest.raises(ValueError, match="unknown state 'nearly'"):
         CompileResult("nearly")
     assert dataclasses.replace(result, required=5.0).needed == 5.0
+
+
+def test_a_program_that_cannot_be_printed_is_compiled_with_unknown_collectives():
+    class Executable:
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: no text")
+
+    assert worker._collectives(Executable()) is None
+    result = CompileResult("compiled", collectives=None)
+    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
+
+
+def test_a_compiler_that_cannot_be_loaded_is_one_line(monkeypatch):
+    """As of a libtpu of another version, whose library lacks what JAX calls."""
+
+    def broken(target):
+        raise RuntimeError("UNIMPLEMENTED: undefined symbol\nGetPjrtApi\n  stack")
+
+    monkeypatch.setattr(worker, "_devices", broken)
+    request = CompileRequest(dataclasses.replace(SMALL, batch_size=24), V5E)
+    assert worker.program_digest(request) == ""
+    result = worker.execute(request)
+    assert result.state == "failed"
+    assert result.message == "RuntimeError: UNIMPLEMENTED: undefined symbol"
 
 
 def test_the_metrics_of_a_result_are_those_that_are_known():

@@ -32,3 +32,22 @@ def test_other_systems_have_no_compilers(monkeypatch):
     monkeypatch.setattr(libraries.platform, "system", lambda: "Darwin")
     missing = libraries.missing(targets.target("tpu-v5e-1"))
     assert "only for Linux, and this is Darwin" in missing
+
+
+@pytest.mark.parametrize(
+    ("jax", "libtpu", "words"),
+    [
+        ("0.10.2", "0.0.42", ""),  # what jax[tpu] pins
+        ("0.10.2", "0.0.52", ""),
+        ("0.10.2", "0.0.47", "libtpu 0.0.47 was not tested with jax 0.10.2"),
+        ("0.11.0", "0.0.52", "libtpu 0.0.52 was not tested with jax 0.11.0"),
+    ],
+)
+def test_a_pair_of_versions_that_was_not_tested_gets_a_remark(monkeypatch, jax, libtpu, words):
+    monkeypatch.setattr(libraries, "version", {"jax": jax, "libtpu": libtpu}.get)
+    monkeypatch.setattr(
+        libraries.importlib.metadata, "requires", lambda name: ['libtpu==0.0.42.*; extra == "tpu"']
+    )
+    remark = libraries.untested(targets.target("tpu-v5e-1"))
+    assert remark.startswith(words) and bool(remark) == bool(words) and "\n" not in remark
+    assert libraries.untested(targets.target("gpu-t4")) == ""

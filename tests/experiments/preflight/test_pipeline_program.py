@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import records
-from experiments.preflight import compiler as compilers
-from experiments.preflight import libraries
+from experiments.preflight import cache, libraries
 from experiments.preflight.__main__ import main
 from experiments.preflight.program import ProgramSpec, build_program
 from jaxcnn import parallel
@@ -20,7 +19,7 @@ needs_libtpu = pytest.mark.skipif(
 @pytest.mark.slow
 def test_four_chips_pass_activations_on_and_sum_only_scalars(tmp_path, monkeypatch):
     """LeNet-5 in four stages; the largest activation between two is that after S2, 14×14×6."""
-    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     options = ["--target=tpu-v5e-4", "--model=lenet5", "--strategy=pipeline", "--fixed-batch"]
     sizes = ["--batch-size=64", "--microbatches=4", f"--results={tmp_path / 'results'}"]
     assert main([*options, *sizes]) == 0

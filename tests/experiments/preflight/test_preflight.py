@@ -1,15 +1,18 @@
 """The command line of the preflight, with the real TPU compiler, which needs no TPU."""
 
+import dataclasses
 import json
+import re
 
 import pytest
 
 from experiments import records
+from experiments.preflight import cache, libraries, targets, terminal
 from experiments.preflight import compiler as compilers
-from experiments.preflight import libraries, targets
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest
+from experiments.records.units import readable
 
 needs_libtpu = pytest.mark.skipif(
     not libraries.version("libtpu"), reason="libtpu exists only for Linux"
@@ -22,9 +25,9 @@ needs_cuda = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """An empty cache for each test."""
-    monkeypatch.setattr(compilers, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -139,10 +142,10 @@ def test_gpus_of_one_machine_sum_their_gradients(tmp_path):
 
 
 @needs_libtpu
-def test_the_same_case_is_not_compiled_again(tmp_path, cache):
+def test_the_same_case_is_not_compiled_again(tmp_path, folder):
     options = ("--target=tpu-v5e-1", "--model=logistic", "--fixed-batch")
     run(tmp_path, *options)
-    (cached,) = cache.iterdir()
+    (cached,) = folder.glob("[!p]*.json")
     assert json.loads(cached.read_text())["state"] == "compiled"
     assert len(run(tmp_path, *options)[1]) == 1, "the record exists"
     _, loaded = run(tmp_path, *options, "--batch-size=128", "--price=2/h", "--force")
@@ -154,12 +157,69 @@ def test_the_same_case_is_not_compiled_again(tmp_path, cache):
 
 
 @needs_libtpu
-def test_a_shape_that_no_slice_has_is_refused_by_the_compiler(tmp_path):
-    code, (record,) = run(
-        tmp_path, "--target=tpu-v5e:3x7", "--model=logistic", "--strategy=jit", "--fixed-batch"
+def test_a_known_case_is_shown_at_another_price_without_compiling(tmp_path, capfd, monkeypatch):
+    options = ("--target=tpu-v5e-4", "--model=logistic", "--strategy=data", "--fixed-batch")
+    _, (first,) = run(tmp_path, *options, "--price=1/h")
+    assert first.metrics["price_per_hour"] == 4.0  # of four chips
+    capfd.readouterr()
+    monkeypatch.setattr(compilers, "serve", None)  # no compiler
+    code, (again,) = run(tmp_path, *options, "--price=3/h")
+    assert code == 0 and again == first, "the file keeps its prices"
+    output = capfd.readouterr().out
+    assert "at $12 an hour" in output
+    cost = readable("cost_per_epoch_estimate", 3 * first.metrics["cost_per_epoch_estimate"])
+    assert re.search(rf"costs +{re.escape(cost)} .* an epoch of", output)
+
+
+def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
+    """The same command, and other flags or another recipe: the record of before does not hold."""
+    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
+    run(tmp_path, *options)
+    assert len(run(tmp_path, *options)[1]) == 1
+    with monkeypatch.context() as changed:
+        changed.setattr(compilers.Compiler, "program", lambda self, request: "another program")
+        assert len(run(tmp_path, *options)[1]) == 2
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    _, loaded = run(tmp_path, *options)
+    assert [record.settings.get("xla_flags") for record in loaded] == [
+        None,
+        None,
+        "--xla_cpu_enable_fast_math=false",
+    ]
+
+
+@needs_libtpu
+@pytest.mark.parametrize(
+    ("target", "devices", "memory"), [("v4-8", 4, 30.75), ("tpu-7x-1", 2, 94.74)]
+)
+def test_other_tpus_are_planned_as_cloud_tpus_run_them(tmp_path, target, devices, memory):
+    code, (record,) = run(tmp_path, f"--target={target}", "--model=logistic", "--fixed-batch")
+    assert code == 0 and record.provenance["device_count"] == devices
+    assert record.metrics["memory_available"] / 2**30 == pytest.approx(memory, abs=0.02)
+
+
+@needs_libtpu
+def test_a_program_that_the_compiler_cannot_print_is_compiled_all_the_same(tmp_path, capfd):
+    """Libtpu 0.0.52 cannot print LeNet-5 for a TPU7x, libtpu 0.0.42 can."""
+    code, (record,) = run(tmp_path, "--target=tpu-7x-1", "--model=lenet5", "--fixed-batch")
+    assert code == 0 and record.status == "predicted"
+    output = capfd.readouterr().out
+    is_unknown = "note      compiled, collectives unknown" in output
+    assert is_unknown != ("all-reduce" in output)
+    assert is_unknown != bool(record.provenance["collectives"])
+
+
+def test_a_largest_batch_that_computes_activations_twice_says_so(capfd):
+    metrics = {"largest_batch": 1072, "smallest_refused_batch": 1104}
+    metrics |= {"recomputed_flops": 1.5, "largest_batch_without_recomputing": 576}
+    provenance = {"batches_tried": [256, 576, 1072, 1104]}
+    record = records.Record("preflight", "x", "predicted", metrics=metrics, provenance=provenance)
+    assert terminal._largest_batch(record) == (
+        "a batch of 1,072 fits, one of 1,104 does not (4 batches tried); it computes activations "
+        "twice, 50% more FLOPs: 576 does not"
     )
-    assert code == 1 and record.status == "failed"
-    assert "not divisible" in record.message and "\n" not in record.message
+    lean = dataclasses.replace(record, metrics=metrics | {"recomputed_flops": 1.0})
+    assert terminal._largest_batch(lean).endswith("(4 batches tried)")
 
 
 def test_without_a_compiler_a_program_is_only_lowered(tmp_path, monkeypatch, capfd):
@@ -190,6 +250,7 @@ def test_the_cpu_of_this_machine_is_a_target_too(tmp_path):
     ("options", "message"),
     [
         (("--target=tpu-v5e-5",), "slices of v5e have 1, 4, 8"),
+        (("--target=tpu-v5e:3x3",), "v5e has no slice of 3x3"),
         (("--model=lenet6",), "did you mean 'lenet5'"),
         (("--strategy=date",), "unknown strategy 'date': did you mean 'data'"),
         (("--precision=float8",), "unknown precision 'float8'"),
@@ -225,6 +286,19 @@ def test_the_default_asks_for_its_extra_in_one_line(tmp_path, capfd, monkeypatch
     assert error.startswith("error: --target=colab: no TPU compiler is installed (libtpu): ")
     assert "pip install -e '.[preflight]'" in error and "'.[cuda13]'" in error
     assert error.count("\n") == 1 and not (tmp_path / "results").exists()
+
+
+def test_stdout_is_one_document_with_the_records_as_in_their_files(tmp_path, capfd):
+    options = ("--target=cpu", "--model=logistic", "--batch-size=8,16", "--json")
+    code, loaded = run(tmp_path, *options)
+    output, errors = capfd.readouterr()
+    document = json.loads(output)
+    assert code == document["exit_code"] == 0 and len(loaded) == 2
+    assert document["records"] == [records.to_json(record) for record in loaded]
+    assert "2 of 2 programs compile and fit" in errors
+    assert main(["--list-targets", "--json"]) == 2
+    output, errors = capfd.readouterr()
+    assert output == "" and "--json goes with compiling" in errors
 
 
 def test_batch_and_image_sizes_may_be_lists():

@@ -12,11 +12,12 @@ from jaxcnn.errors import InputError
     [
         ("tpu-v5e-256", "v5e:16x16", 256, 256),
         ("tpu-v2-64", "v2:4x8", 32, 64),
-        ("tpu-v4-8", "v4:2x2x1", 4, 8),
+        ("tpu-v4-8", "v4:2x2x1", 4, 4),
         ("tpu-v5p-8", "v5p:2x2x1", 4, 4),
         ("tpu-7x-4", "tpu7x:2x2x1", 4, 8),
         ("tpu-v5e:2x4", "v5e:2x4", 8, 8),
         ("tpu-v6e", "v6e:1x1", 1, 1),
+        ("tpu-v4:4x4x12", "v4:4x4x12", 192, 192),
         ("gpu-a100-80gb", "1x1x1", 1, 1),
         ("gpu-a100-8", "1x1x8", 8, 8),
         ("cpu-8", "8", 8, 8),
@@ -35,8 +36,13 @@ def test_targets_are_counted_as_their_vendors_count(name, topology, chips, devic
             "tpu-v5e-3",
             "slices of v5e have 1, 4, 8, 16, 32, 64, 128, 256 chips; give another by its shape",
         ),
-        ("tpu-v5q-4", "unknown target 'tpu-v5q-4': did you mean 'tpu-v5"),
-        ("gpu-h1000", "did you mean 'gpu-h100'"),
+        ("tpu-v5q-4", "unknown target 'tpu-v5q-4': did you mean tpu-v5"),
+        ("gpu-h1000", "did you mean gpu-h100, "),
+        ("tpu7x-3", "the number counts cores, of which a chip has 2"),
+        ("tpu-v5e:3x3", "v5e has no slice of 3x3; its slices are 1x1, 2x2, 2x4, 4x4"),
+        ("tpu-v5e:3x7", "v5e has no slice of 3x7"),
+        ("tpu-v4:2x4x2", "AxBxC of multiples of 4 with A ≤ B ≤ C"),
+        ("tpu-v4:16x16x20", "v4 has no slice of 16x16x20"),
         ("gpu-t4-0", "unknown target"),
         ("cpu-10000", "at most 9999 devices"),
         ("", "unknown target ''"),
@@ -45,6 +51,60 @@ def test_targets_are_counted_as_their_vendors_count(name, topology, chips, devic
 def test_impossible_targets_are_refused(name, message):
     with pytest.raises(InputError, match=message.replace("(", r"\(")):
         targets.find(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("v5litepod-8", "tpu-v5e-8"),
+        ("tpu-v5litepod-256", "tpu-v5e-256"),
+        ("tpu7x-8", "tpu-7x-4"),  # Google counts cores, of which a chip has two
+        ("tpu7x:2x2x2", "tpu-7x:2x2x2"),
+        ("v4-8", "tpu-v4-8"),
+        ("V6E-4", "tpu-v6e-4"),
+        ("a100-40gb", "gpu-a100"),
+        ("gpu-a100-40gb-8", "gpu-a100-8"),
+        ("nvidia-a100-80gb", "gpu-a100-80gb"),
+        ("nvidia-tesla-t4", "gpu-t4"),
+        ("RTX 4090", "gpu-rtx4090"),
+        ("gpu-rtx-3090", "gpu-rtx3090"),
+        ("A10G", "gpu-a10g"),
+        ("l4", "gpu-l4"),
+        ("l40s-4", "gpu-l40s-4"),
+        ("cpu-4", "cpu-4"),
+    ],
+)
+def test_names_of_clouds_are_understood(name, ours):
+    assert targets.target(name).name == ours
+
+
+def test_an_unknown_name_gets_the_five_nearest_and_not_all():
+    with pytest.raises(InputError) as raised:
+        targets.target("gpu-a100-96gb")
+    message = str(raised.value)
+    assert message.count("gpu-") <= 6 and len(message) < 160 and "gpu-a100-80gb" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("tpu-v5e-1", {"chips_per_host_bounds": (1, 1, 1)}),
+        ("tpu-v6e-4", {}),
+        ("tpu-7x-1", {"chips_per_host_bounds": (1, 1, 1)}),
+        ("tpu-v4-8", {"chip_config_name": "megacore"}),
+    ],
+)
+def test_libtpu_is_told_of_single_chips_and_of_megacore(name, options):
+    assert targets.target(name).topology_options == options
+
+
+def test_slices_have_the_published_interconnect():
+    """Both directions: TPU7x as printed; v4 has 6 links of 400 Gbit/s, v3 4 of 100 GB/s."""
+    links = {name: targets.target(name).interconnect for name in ("tpu-7x-4", "tpu-v4-8")}
+    assert links["tpu-7x-4"].value == 1200e9
+    assert links["tpu-v4-8"].value == 2 * 6 * 400e9 / 8
+    assert targets.target("tpu-v3-8").interconnect.value == 2 * 4 * 100e9
+    assert all(link.date == "2026-11-23" and link.address for link in links.values())
 
 
 def test_groups_stand_for_their_members_and_duplicates_are_dropped():

@@ -1,5 +1,6 @@
 """The time model: rooflines by hand, and published runs that its fit has not seen."""
 
+import itertools
 import json
 
 import numpy as np
@@ -112,7 +113,9 @@ PUBLISHED = {  # the runs of the issue: chip, software, precision
 
 
 def test_resnet50_is_predicted_within_25_percent_by_fits_without_its_chip():
-    """And the order by cost is the published one, at the prices of the device table.
+    """And of two chips whose published costs differ by a tenth, the cheaper one is predicted.
+
+    At the prices of the device table an H100 and a TPU v3 cost the same within 7 %.
 
     Each prediction is for the software of the published rate: in NVIDIA's an A100 trains 1.6 times
     as many images per second as in Lambda's, which is more than between an A100 and an H100.
@@ -127,11 +130,14 @@ def test_resnet50_is_predicted_within_25_percent_by_fits_without_its_chip():
     for chip, item in predicted.items():
         assert abs(item.rate / item.run.rate - 1) < 0.25, chip
     prices = {row.name.split(" SXM")[0]: row.price.value for row in table() if row.price}
-    by_estimate, by_publication = (
-        sorted(PUBLISHED, key=lambda chip: prices[chip] / rate(predicted[chip]))
-        for rate in (lambda item: item.rate, lambda item: item.run.rate)
-    )
-    assert by_estimate == by_publication
+    published = {chip: prices[chip] / item.run.rate for chip, item in predicted.items()}
+    estimated = {chip: prices[chip] / item.rate for chip, item in predicted.items()}
+    pairs = [
+        (cheap, dear)
+        for cheap, dear in itertools.permutations(PUBLISHED, 2)
+        if published[dear] > 1.1 * published[cheap]
+    ]
+    assert len(pairs) == 5 and all(estimated[cheap] < estimated[dear] for cheap, dear in pairs)
 
 
 def test_the_saved_fit_is_that_of_the_published_runs():

@@ -1,0 +1,155 @@
+"""Results of compilations on disk, by the program that was compiled.
+
+A result is found in two steps: what defines a program leads to the hash of the lowered program,
+without lowering it again; that hash, with all that changes its compilation, leads to the result.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+import experiments
+import jaxcnn
+from experiments.preflight import libraries
+from experiments.preflight.exported import ExportedRequest
+from experiments.preflight.result import CompileRequest, CompileResult
+
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")  # environment variables that compilers read
+_VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
+# Packages whose sources define the programs, and those that say what a result is.
+_PROGRAM_SOURCES = ("preflight/program.py", "preflight/worker.py", "workloads")
+_RESULT_SOURCES = (
+    "preflight/worker.py",
+    "preflight/result.py",
+    "preflight/operations.py",
+    "preflight/graph.py",
+    "preflight/exported.py",
+    "measure",
+)
+
+Request = CompileRequest | ExportedRequest
+
+
+def default_folder() -> Path:
+    """In the user's folder for caches."""
+    return platformdirs.user_cache_path("jaxcnn") / "preflight"
+
+
+def flags() -> dict[str, str]:
+    """The compilers' flags that are set in the environment."""
+    return {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
+
+
+class ResultCache:
+    """A folder of hashes and results; without a usable folder everything is compiled.
+
+    Attributes:
+      problem: why nothing can be kept, in one line; empty if everything is kept.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        """Opens a folder, `default_folder` by default; it is created when something is kept."""
+        self.problem = ""
+        self._folder = folder or default_folder()
+        self._environment = {
+            "versions": {name: libraries.version(name) for name in _VERSIONS},
+            "flags": flags(),
+        }
+        self._program_sources = _digest_of_sources(_PROGRAM_SOURCES, Path(jaxcnn.__file__).parent)
+        self._result_sources = _digest_of_sources(_RESULT_SOURCES)
+
+    def program(self, request: CompileRequest) -> str:
+        """The hash of a lowered program that was lowered before; else empty.
+
+        A user's own model has none: it may import files that nobody knows of.
+        """
+        found = "" if request.spec.model_digest else self._read(self._program_key(request))
+        return found if isinstance(found, str) else ""
+
+    def keep_program(self, request: CompileRequest, program: str) -> None:
+        """Keeps the hash of a lowered program."""
+        self._write(self._program_key(request), program)
+
+    def result(self, request: Request, program: str) -> CompileResult | None:
+        """The result of compiling a program; None if it is not known, or its file is damaged."""
+        try:
+            return CompileResult.from_json(self._read(self._result_key(request, program)))
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return None
+
+    def keep_result(self, request: Request, program: str, result: CompileResult) -> None:
+        """Keeps the result of compiling a program."""
+        self._write(self._result_key(request, program), result.to_json())
+
+    def _program_key(self, request: CompileRequest) -> str:
+        facts = {
+            "spec": asdict(request.spec),
+            "target": asdict(request.target),
+            "lower": request.lower,
+            "compiler": libraries.compiler(request.target),
+            "sources": self._program_sources,
+        }
+        return "program-" + _digest(facts | self._environment)
+
+    def _result_key(self, request: Request, program: str) -> str:
+        if isinstance(request, ExportedRequest):
+            how: tuple[Any, ...] = (request.level, request.divided, request.donated)
+        else:
+            placement = request.spec.strategy, request.spec.mesh
+            how = (request.level, request.counts, request.lower, *placement)
+        facts = {
+            "program": program,
+            "target": asdict(request.target),
+            "how": how,
+            "compiler": libraries.compiler(request.target),
+            "sources": self._result_sources,
+        }
+        return _digest(facts | self._environment)
+
+    def _read(self, key: str) -> Any:
+        """The content of a file; None if there is none, or none that can be used."""
+        try:
+            return json.loads((self._folder / f"{key}.json").read_text())
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _write(self, key: str, content: Any) -> None:
+        temporary = self._folder / f"{key}.{uuid.uuid4().hex}.tmp"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(content))
+            temporary.replace(self._folder / f"{key}.json")
+        except OSError as error:
+            _remove(temporary)
+            self.problem = (
+                f"results of compilations cannot be kept in {self._folder} "
+                f"({error.strerror or error}): the next run compiles again"
+            )
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the folder is no folder, or not ours
+        path.unlink(missing_ok=True)
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _digest_of_sources(names: tuple[str, ...], *others: Path) -> str:
+    """Of files and folders of `experiments`, and of other folders."""
+    places = [*others, *(Path(experiments.__file__).parent / name for name in names)]
+    files = [
+        file
+        for place in places
+        for file in ([place] if place.is_file() else sorted(place.rglob("*.py")))
+    ]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
