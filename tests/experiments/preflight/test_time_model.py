@@ -147,6 +147,7 @@ def test_the_saved_fit_is_that_of_the_published_runs():
 
 
 @pytest.mark.slow
+@pytest.mark.standard_promotion
 def test_the_saved_costs_are_those_of_the_programs():
     saved = json.loads(COSTS.read_text())
     programs = {run.program: run for run in published_runs()}
