@@ -14,6 +14,7 @@ from experiments.cli import (
     INTERRUPTED,
     OK,
     console,
+    given_options,
     print_start,
     run_command,
 )
@@ -67,7 +68,7 @@ def _document(
 
     config = configs[0]
     with deadline(config.seconds_in_total) as limit:
-        if config.seconds_in_total is not None and not config.names_a_study:
+        if _is_visit(arguments, config):
             from experiments.sessions.visit import visit
 
             outcome = visit(arguments, config, console, limit)
@@ -78,6 +79,12 @@ def _document(
     if outcome.code == INTERRUPTED:
         return outcome.code, {}
     return outcome.code, session.conclude(config, outcome.records, console)
+
+
+def _is_visit(arguments: Sequence[str], config: RunConfig) -> bool:
+    """Whether the time is limited and no study was chosen, on the command line or in a file."""
+    is_chosen = "study" in given_options(arguments, ("study",)) or config.study != RunConfig.study
+    return config.seconds_in_total is not None and not is_chosen
 
 
 def _print_choices(console: "Console") -> None:

@@ -100,11 +100,6 @@ class RunConfig(
             return None
         return parse_duration(self.time_limit_total, "--time-limit-total")
 
-    @property
-    def names_a_study(self) -> bool:
-        """Whether other studies than the default ones were chosen."""
-        return self.study != RunConfig.study
-
     def replace(self, **changes: Any) -> "RunConfig":
         return dataclasses.replace(self, **changes)
 

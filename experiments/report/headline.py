@@ -139,7 +139,7 @@ def _fastest(compared: Standings) -> Tile:
 
 def _ratio(fast: Record, slow: Record) -> str:
     """How many times as fast."""
-    return f"{fast.metrics[RATE] / slow.metrics[RATE]:.3g} × {accelerator_label(slow)}"
+    return f"{fast.metrics[RATE] / slow.metrics[RATE]:.3g} × as fast as {accelerator_label(slow)}"
 
 
 def _cheapest(compared: Standings) -> Tile:

@@ -11,8 +11,8 @@ def test_the_tiles_answer_fastest_cheapest_and_crossover():
     fastest, cheapest, crossover = headline.tiles(RECORDS)
     assert (fastest.question, fastest.answer) == ("Fastest", "NVIDIA H100 80GB HBM3 (synthetic)")
     assert fastest.detail == (
-        "24,000 images/s on resnet18_cifar, cifar10, 2.67 × TPU v5 lite (synthetic), "
-        "160 × AMD EPYC 7B12 (synthetic)"
+        "24,000 images/s on resnet18_cifar, cifar10, 2.67 × as fast as TPU v5 lite (synthetic), "
+        "160 × as fast as AMD EPYC 7B12 (synthetic)"
     )
     assert (cheapest.question, cheapest.answer) == ("Cheapest", "TPU v5 lite (synthetic)")
     assert cheapest.detail.startswith("$0.019 per million images; NVIDIA H100")

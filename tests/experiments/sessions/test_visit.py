@@ -93,6 +93,15 @@ def test_the_part_on_the_cpu_runs_in_a_process_of_its_own(tmp_path, monkeypatch)
     assert len(commands) == 1
 
 
+def test_the_default_studies_by_name_are_no_visit():
+    limited = ["--time-limit-total=9m"]
+    for named in (["--study=train,kernels"], ["--study", "train,kernels"], ["--study=train"]):
+        (config,) = parse([*limited, *named])
+        assert not run._is_visit([*limited, *named], config)
+    assert run._is_visit(limited, parse(limited)[0])
+    assert not run._is_visit([], parse([])[0])
+
+
 def test_bad_limits_are_one_line(tmp_path, capsys):
     assert run.main(arguments(tmp_path, "--time-limit-total=soon")) == 2
     assert "--time-limit-total=soon: expected a duration such as" in capsys.readouterr().err
