@@ -70,6 +70,9 @@ def request(patience: float) -> None:
 def raising() -> Iterator[None]:
     """Makes the first signal raise `KeyboardInterrupt` inside the block, and a second one end it.
 
+    The block ends with `KeyboardInterrupt` also where a library has replaced it by an exception of
+    its own, as C++ code does that calls Python, or has dropped it.
+
     Only the main thread receives signals: in any other thread nothing is changed.
     """
     global _patience
@@ -78,9 +81,11 @@ def raising() -> Iterator[None]:
         return
     previous = {number: signal.getsignal(number) for number in SIGNALS}
     previous_hook, finished = sys.unraisablehook, threading.Event()
+    arrived = threading.Event()
     _patience = PATIENCE
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        arrived.set()
         for each in previous:
             signal.signal(each, _end_at_once)
         threading.Thread(target=_end_unless, args=(finished,), daemon=True).start()
@@ -104,6 +109,12 @@ def raising() -> Iterator[None]:
             signal.signal(number, interrupt)
     try:
         yield
+        if arrived.is_set():
+            raise KeyboardInterrupt
+    except Exception as error:
+        if arrived.is_set():
+            raise KeyboardInterrupt from error
+        raise
     finally:
         finished.set()
         sys.unraisablehook = previous_hook
@@ -114,10 +125,15 @@ def raising() -> Iterator[None]:
 def exit_with(code: int) -> NoReturn:
     """Ends the process; after an interruption or an error without libraries' clean-up.
 
-    The clean-up may crash, or print what threads of TensorStore had left to do.
+    The clean-up may crash, or print what threads of TensorStore had left to do. While it runs the
+    signals are ignored: the command is complete, and Python gives up its handlers meanwhile.
     """
     joined = sys.modules.get("jaxcnn.distributed")  # several processes have to take leave
-    if code not in (BAD_INPUT, INTERRUPTED) or (joined and joined.is_distributed()):
+    if joined and joined.is_distributed():
+        sys.exit(code)
+    if code not in (BAD_INPUT, INTERRUPTED):
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -33,7 +33,7 @@ def start(command: list[str], results: Path, temporary: Path) -> subprocess.Pope
             f"--results={results}",
             *command,
         ],
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -55,7 +55,7 @@ def test_signals_at_any_time(tmp_path, capsys):
         process.send_signal(which)
         begin = time.monotonic()
         try:
-            _, error = process.communicate(timeout=PATIENCE)
+            output, error = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             _, error = process.communicate()
@@ -67,7 +67,8 @@ def test_signals_at_any_time(tmp_path, capsys):
         is_clear = process.returncode == 0 or "interrupted" in error or not error
         if process.returncode not in (0, 130) or "Traceback" in error or left or not is_clear:
             place = f"{delay:.1f} s"
-            failures.append((name, which.name, place, process.returncode, left, error[-500:]))
+            said = (output[-500:], error[-500:])
+            failures.append((name, which.name, place, process.returncode, left, *said))
         assert seconds < PATIENCE
     attacks.report(capsys, "signals", outcomes)
     assert failures == []
@@ -126,3 +127,36 @@ def test_an_interrupt_inside_a_callback_is_not_dropped():
     """Python prints and drops an exception there."""
     done = run_code(DROPPED)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+REPLACED = """
+import os, signal
+from experiments import interrupts
+
+def library(outcome):
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+    except KeyboardInterrupt:
+        if outcome == "raises":
+            raise RuntimeError("a callback has failed")
+
+def measure():
+    try:
+        library(OUTCOME)
+    except Exception:
+        return "failed"
+
+try:
+    with interrupts.raising():
+        measure()
+        print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("outcome", ["raises", "returns"])
+def test_an_interrupt_that_a_library_replaces_or_drops_is_no_failed_case(outcome):
+    """XLA raises an error of its own for what a callback raises; a case that fails is recorded."""
+    done = run_code(f"OUTCOME = {outcome!r}" + REPLACED)
+    assert done.stdout.splitlines()[-1] == "interrupted", done.stderr
