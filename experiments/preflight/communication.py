@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from experiments.measure.collectives import Collective, bytes_sent
+from experiments.preflight import libraries
 from experiments.preflight.targets import Target
 
 # NVSwitch adds in the network (SHARP) from its third generation on, that of Hopper (NVIDIA, "NVLink
@@ -46,4 +47,5 @@ def used_links(target: Target) -> float:
 
 
 def _switch_adds(target: Target) -> bool:
-    return target.platform == "gpu" and float(target.capability or 0) >= _FIRST_WITH_SHARP
+    is_nvidia = target.platform == "gpu" and bool(libraries.toolkits(target))
+    return is_nvidia and float(target.capability) >= _FIRST_WITH_SHARP

@@ -62,7 +62,9 @@ def _pinned_libtpu() -> str:
 
 
 def toolkits(target: Target) -> list[int]:
-    """The CUDA versions that can compile for a GPU, newest first."""
+    """The CUDA versions that can compile for a GPU, newest first; none for AMD's."""
+    if not target.description:
+        return []
     capability = tuple(map(int, target.capability.split(".")))
     return [toolkit for toolkit in sorted(CUDA, reverse=True) if capability >= OLDEST[toolkit]]
 
@@ -84,6 +86,8 @@ def missing(target: Target) -> str:
         )
     if target.platform == "tpu":
         return "no TPU compiler is installed (libtpu): pip install -e '.[preflight]'"
+    if target.platform == "gpu" and not target.description:
+        return f"no compiler for {target.row} runs without the GPU and its driver (ROCm)"
     toolkit = toolkits(target)[0]
     capability = target.capability
     reason = (

@@ -40,7 +40,35 @@ ALL = (
     "gpu-h200",
     "gpu-b200",
 )
-GROUPS = {"colab": COLAB, "all": ALL}
+# Each kind once as a single chip, or the smallest slice that Google rents, and once as eight
+# devices or the four chips of a machine: what the published matrix compiles for.
+SINGLE = (
+    "tpu-v2-8",
+    "tpu-v3-8",
+    "tpu-v4-8",
+    "tpu-v5e-1",
+    "tpu-v5p-8",
+    "tpu-v6e-1",
+    "tpu-7x-4",
+    "gpu-v100",
+    "gpu-p100",
+    "gpu-t4",
+    "gpu-l4",
+    "gpu-a10g",
+    "gpu-a100",
+    "gpu-rtx3090",
+    "gpu-rtx4090",
+    "gpu-l40s",
+    "gpu-h100",
+    "gpu-h200",
+    "gpu-b200",
+    "gpu-mi300x",
+)
+EIGHT = (
+    *("tpu-v2-8", "tpu-v3-8", "tpu-v4-8", "tpu-v5e-8", "tpu-v5p-8", "tpu-v6e-8", "tpu-7x-4"),
+    *(f"{name}-8" for name in SINGLE if name.startswith("gpu-")),
+)
+GROUPS = {"colab": COLAB, "all": ALL, "single": SINGLE, "eight": EIGHT}
 MAX_DEVICES = 9999
 
 Row = dict[str, Any]  # of a table of targets.toml
@@ -58,8 +86,9 @@ class Target:
       chips: the number of chips, as the device table counts them.
       devices: the number of JAX devices.
       row: the name in the device table; empty for a CPU.
-      capability: compute capability of a GPU, such as ``7.5``.
-      description: the GPU as its compiler needs it described.
+      capability: compute capability of a GPU, such as ``7.5``; for AMD's, its instruction set.
+      description: the GPU as its compiler needs it described; empty for AMD's, which have no
+        compiler that does without the GPU.
       memory: of one device, B, as its driver reports it; None if the compiler knows it.
       interconnect: B/s in and out of a chip together; None if not published, or for a single chip.
       chip_config: libtpu's name of the configuration of a chip; empty for its default.
@@ -215,8 +244,8 @@ def _gpu(name: str, row: Row, count: int) -> Target:
         devices=count,
         row=row["device"],
         capability=row["capability"],
-        description=gpu_description.describe(row, _rows("capability")),
-        memory=row["memory"],
+        description=gpu_description.describe(row, _rows("capability")) if "cores" in row else "",
+        memory=row.get("memory"),
         interconnect=_interconnect(row) if count > 1 else None,
     )
 

@@ -84,7 +84,8 @@ def _print_plain(console: Console, text: str) -> None:
 
 def _target_cells(target: targets.Target) -> tuple[str, ...]:
     device = target.row or "this machine's processor"
-    compiler = libraries.compiler(target) or "not installed"
+    has_none = target.platform == "gpu" and not libraries.toolkits(target)
+    compiler = "none" if has_none else libraries.compiler(target) or "not installed"
     return target.name, str(target.chips), str(target.devices), device, compiler
 
 
