@@ -62,6 +62,7 @@ def write(
     row: int,
     settings: Mapping[str, Any],
     samples: Mapping[str, Sequence[float]],
+    metrics: Mapping[str, float] | None = None,
 ) -> Record:
     """Writes the record of a row.
 
@@ -72,6 +73,7 @@ def write(
       row: its place in the table.
       settings: what makes the row different from others; their values name it.
       samples: seconds of each side.
+      metrics: other figures, by the names of `METRICS`.
     """
     name = "-".join(re.sub(r"[^a-z0-9.]+", "_", str(value).lower()) for value in settings.values())
     versions = {"torch": importlib.metadata.version("torch")} if HAS_TORCH else {}
@@ -80,6 +82,7 @@ def write(
         name,
         "ok",
         settings=dict(settings),
+        metrics=dict(metrics or {}),
         samples={side: list(values) for side, values in samples.items()},
         provenance=provenance.describe(backend) | {"peer_versions": versions, "row": row},
     )

@@ -80,11 +80,26 @@ def estimates_table(records: Sequence[Record]) -> str:
         measured = min(record.samples["measured"])
         sides = [_median(record, side) for side in ("predicted", "predicted_from_others")]
         pairs = [(_milliseconds(side), f"{side / measured - 1:+.0%}") for side in sides]
-        settings = record.settings
-        size = f"{settings['batch']} × {settings['image_size']}²"
-        return (settings["model"], size, _milliseconds(measured), *pairs[0], *pairs[1])
+        return (*_network_and_batch(record), _milliseconds(measured), *pairs[0], *pairs[1])
 
     return _table(columns, records, cells)
+
+
+def memory_table(records: Sequence[Record]) -> str:
+    """`benchmarks.memory_plans`: the compiler's plans of train steps, and the observed peaks."""
+    columns = ("network", "batch", "planned, MB", "observed, MB", "error")
+
+    def cells(record: Record) -> tuple[str, ...]:
+        planned, observed = (record.metrics[f"memory_{what}"] for what in ("planned", "peak"))
+        megabytes = (f"{size / 1e6:,.1f}" for size in (planned, observed))
+        return (*_network_and_batch(record), *megabytes, f"{planned / observed - 1:+.1%}")
+
+    return _table(columns, records, cells)
+
+
+def _network_and_batch(record: Record) -> tuple[str, str]:
+    settings = record.settings
+    return settings["model"], f"{settings['batch']} × {settings['image_size']}²"
 
 
 def convolutions_table(records: Sequence[Record]) -> str:

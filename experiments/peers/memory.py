@@ -23,13 +23,27 @@ def peak_memory_of(work: Callable[[], None]) -> int | None:
     Returns:
       None if the system does not report it; then the work does not run.
     """
+    if resident_memory() is None:
+        return None
     try:
-        ctypes.CDLL(None).malloc_trim(0)
-        gc.collect()
         # resets the high-water mark to the present use (proc(5))
         (PROCESS / "clear_refs").write_text("5")
-    except (OSError, AttributeError, TypeError):
+    except OSError:
         return None
     work()
-    peak = re.search(r"^VmHWM:\s*(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
-    return int(peak[1]) * 1024 if peak else None
+    return _status("VmHWM")
+
+
+def resident_memory() -> int | None:
+    """Resident bytes once freed memory is returned to the system; None if it does not report it."""
+    try:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        return _status("VmRSS")
+    except (OSError, AttributeError, TypeError):
+        return None
+
+
+def _status(name: str) -> int | None:
+    size = re.search(rf"^{name}:\s*(\d+) kB", (PROCESS / "status").read_text(), re.MULTILINE)
+    return int(size[1]) * 1024 if size else None
