@@ -1,14 +1,16 @@
 """Times single kernels of this processor, from which `benchmarks.estimates` predicts whole steps.
 
-Convolutions, products, pools and batch norm are timed one by one, each signature once. Fused
-elementwise operations and reductions are not: two microbenchmarks give their rates, in bytes and in
-instructions.
+Convolutions, products, pools, batch norm, and each chain of fused elementwise operations and
+reductions are timed one by one, each signature once. Where a step is predicted without its own
+kernels, two microbenchmarks give the rates of the fused ones, in bytes and in instructions.
 """
 
+import functools
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,9 @@ from jaxcnn.parallel.options import compiler_options
 
 SAMPLES = 7
 SHORTEST = 2e-3  # seconds of a sample: shorter calls are repeated
+WORKING_SET = 2**28  # bytes
+MAX_COPIES = 64
+SHORTEST_KERNEL = 1e-7  # seconds
 NEIGHBOURS = 3
 
 
@@ -49,21 +54,21 @@ class KernelTimes:
     Attributes:
       rates: bytes and elementwise instructions per second of fused operations, by kind.
       known: timed kernels by signature.
+      working_set: bytes of the different arrays that are operands in turn.
     """
 
     rates: dict[str, tuple[float, float]]
     known: dict[str, TimedKernel] = field(default_factory=dict)
+    working_set: int = WORKING_SET
 
     def seconds(self, item: Operation) -> float:
         """Seconds of all the operation's kernels."""
-        if item.equation is None:
-            return self._fused(item)
-        name = signature(item.equation)
+        name = signature(item)
         if name not in self.known:
-            self.known[name] = _timed(item)
+            self.known[name] = _timed(item, self.working_set)
         return self.known[name].seconds * item.count
 
-    def interpolated(self, item: Operation, without: set[str]) -> float:
+    def interpolated(self, item: Operation, without: Collection[str]) -> float:
         """The same, by the most similar kernels whose signatures are not in a set.
 
         Their seconds are scaled by the FLOPs, or the bytes of kernels that have none.
@@ -89,8 +94,11 @@ class KernelTimes:
         return max(item.bytes / bytes_per_second, item.work / work_per_second)
 
 
-def signature(equation: Any) -> str:
+def signature(item: Operation) -> str:
     """What two kernels must have in common to take the same time."""
+    if item.fusion is not None:
+        return item.fusion.signature
+    equation = item.equation
     return f"{_family(equation)} {_sizes(equation)} {_parameters(equation)}"
 
 
@@ -100,7 +108,7 @@ def measure_rates() -> dict[str, tuple[float, float]]:
     Bytes by a sum of two arrays, instructions by a chain of 32 operations on one; of reductions by
     the mean and the mean square over all but the last axis.
     """
-    size = 2**21
+    size = 2**23  # 32 MB: more than caches keep
     a, b = (jnp.asarray(np.random.default_rng(i).normal(size=size), jnp.float32) for i in (0, 1))
 
     def chain(x: jax.Array) -> jax.Array:
@@ -111,7 +119,7 @@ def measure_rates() -> dict[str, tuple[float, float]]:
     def moments(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return x.sum((0, 1, 2)), (x * x).sum((0, 1, 2))
 
-    images = a.reshape(32, 32, 32, -1)
+    images = a.reshape(32, 64, 64, -1)
     copied = time_call(jax.jit(lambda a, b: a + b), a, b)
     chained = time_call(jax.jit(chain), a)
     reduced = time_call(jax.jit(moments), images)
@@ -121,50 +129,68 @@ def measure_rates() -> dict[str, tuple[float, float]]:
     }
 
 
-def time_call(function: Callable, *args: Any) -> float:
-    """Seconds of a call, the shortest of several samples: what else runs only adds to it."""
-    jax.block_until_ready(function(*args))
-    start = time.perf_counter()
-    jax.block_until_ready(function(*args))
-    once = max(time.perf_counter() - start, 1e-7)
+def time_call(function: Callable, *args: Any, working_set: int = WORKING_SET) -> float:
+    """Seconds of a call, the shortest of several samples: what else runs only adds to it.
+
+    The operands of consecutive calls are different arrays, as those of consecutive kernels of a
+    step are, so that caches hold no more of them than in a step that has as many bytes in memory.
+    """
+    size = max(1, sum(arg.nbytes for arg in args))
+    copies = min(MAX_COPIES, math.ceil(working_set / size))
+    operands = itertools.cycle([args, *([jnp.copy(a) for a in args] for _ in range(copies - 1))])
+    for _ in range(copies + 1):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*next(operands)))
+        once = max(time.perf_counter() - start, 1e-7)
     repeats = max(1, round(SHORTEST / once))
     samples = []
     for _ in range(SAMPLES):
         start = time.perf_counter()
         for _ in range(repeats):
-            result = function(*args)
+            result = function(*next(operands))
         jax.block_until_ready(result)
         samples.append((time.perf_counter() - start) / repeats)
     return min(samples)
 
 
-def _timed(item: Operation) -> TimedKernel:
-    equation = item.equation
+def _timed(item: Operation, working_set: int) -> TimedKernel:
+    if item.fusion is not None:
+        call, family, sizes = item.fusion.function(), "fusion", ()
+        args = [_operand(place, value) for place, value in enumerate(item.fusion.operands)]
+    else:
+        call, family, sizes = _single(item.equation), _family(item.equation), _sizes(item.equation)
+        args = [_argument(place, var) for place, var in enumerate(item.equation.invars)]
+    jitted = jax.jit(call, compiler_options=compiler_options("cpu"))
+    seconds = time_call(jitted, *args, working_set=working_set)
+    seconds = max(seconds - _dispatch(), SHORTEST_KERNEL)
+    return TimedKernel(family, sizes, item.flops / item.count, item.bytes / item.count, seconds)
 
+
+@functools.cache
+def _dispatch() -> float:
+    """Seconds of a call that computes next to nothing; a kernel of a step is not called so."""
+    return time_call(jax.jit(lambda x: x + 1), jnp.zeros(()))
+
+
+def _single(equation: Any) -> Callable[..., Any]:
     def call(*args: jax.Array) -> Any:
         with equation.ctx.manager:
             return equation.primitive.bind(*args, **equation.params)
 
-    jitted = jax.jit(call, compiler_options=compiler_options("cpu"))
-    args = [_operand(place, var) for place, var in enumerate(equation.invars)]
-    return TimedKernel(
-        _family(equation),
-        _sizes(equation),
-        item.flops / item.count,
-        item.bytes / item.count,
-        time_call(jitted, *args),
-    )
+    return call
 
 
-def _operand(place: int, variable: Any) -> jax.Array:
-    if hasattr(variable, "val"):
-        return jnp.asarray(variable.val)
-    aval = variable.aval
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.split(jax.random.key(place), aval.shape)
-    values = np.random.default_rng(place).normal(size=aval.shape)
-    is_float = jnp.issubdtype(aval.dtype, jnp.floating)
-    return jnp.asarray(values if is_float else np.zeros(aval.shape), aval.dtype)
+def _argument(place: int, variable: Any) -> jax.Array:
+    return jnp.asarray(variable.val) if hasattr(variable, "val") else _operand(place, variable.aval)
+
+
+def _operand(place: int, array: Any) -> jax.Array:
+    """Noise; zeros if it is not of floating-point numbers."""
+    if str(array.dtype).startswith("key<"):
+        return jax.random.split(jax.random.key(place), array.shape)
+    values = np.random.default_rng(place).normal(size=array.shape)
+    is_float = jnp.issubdtype(jnp.dtype(array.dtype), jnp.floating)
+    return jnp.asarray(values if is_float else np.zeros(array.shape), array.dtype)
 
 
 def _family(equation: Any) -> str:

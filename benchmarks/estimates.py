@@ -2,21 +2,24 @@
 
 Question: how far is the sum of single kernels from the time of the whole step? Twenty networks are
 predicted before any is run: from their kernels, each timed alone, and once more from the kernels of
-the other networks only, the most similar of which stand for those that the network has.
+the other networks only, the most similar of which stand for those that the network has. Kernels are
+timed, and steps are run, in a process for each network.
 """
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import jax
 
 import jaxcnn
 from benchmarks import train_steps
-from benchmarks.cpu_kernels import KernelTimes, measure_rates, signature
+from benchmarks.cpu_kernels import WORKING_SET, KernelTimes, TimedKernel, measure_rates, signature
 from benchmarks.samples import sample, write
 from experiments.analysis.benchmark_tables import estimates_table
 from experiments.cli import parse_options
+from experiments.measure.memory import memory_plan
 from experiments.records import Record
 from jaxcnn import backend
 
@@ -33,8 +36,21 @@ class EstimatesConfig:
     """The results folder."""
 
 
-def run(placed: train_steps.PlacedStep) -> list[float]:
-    """Seconds of each step."""
+def kernels(model: str) -> dict[str, dict[str, Any]]:
+    """The kernels of a network by their signatures, each timed alone."""
+    jaxcnn.keep_freed_memory()
+    step = train_steps.build(model, backend.select("cpu"))
+    plan = memory_plan(step.compile())
+    times = KernelTimes(measure_rates(), working_set=plan.total if plan else WORKING_SET)
+    for item in step.items:
+        times.seconds(item)
+    return {name: asdict(kernel) for name, kernel in times.known.items()}
+
+
+def run(model: str) -> list[float]:
+    """Seconds of each step of a network."""
+    jaxcnn.keep_freed_memory()
+    placed = train_steps.build(model, backend.select("cpu"))
     state, program = [placed.state], placed.compile()
 
     def call() -> None:
@@ -47,20 +63,19 @@ def main() -> None:
     """Writes a record for each network, and prints the table."""
     config = parse_options(EstimatesConfig, "benchmarks.estimates", None)
     names, device = train_steps.selected(config.models), backend.select("cpu")
-    jaxcnn.keep_freed_memory()
-    steps = [train_steps.build(name, device) for name in names]
-    kernels = KernelTimes(measure_rates())
-    predicted = {step.model: math.fsum(map(kernels.seconds, step.items)) for step in steps}
+    timed = {name: _kernels(name) for name in names}
+    times = KernelTimes(measure_rates())
+    for known in timed.values():
+        times.known |= known
     rows: list[Record] = []
-    for step in steps:
-        own = {signature(item.equation) for item in step.items if item.equation is not None}
-        others = math.fsum(kernels.interpolated(item, own) for item in step.items)
-        samples = {
-            "predicted": [predicted[step.model]],
-            "predicted_from_others": [others],
-            "measured": run(step),
+    for name in names:
+        items, own = train_steps.build(name, device).items, timed[name]
+        predicted = {
+            "predicted": [math.fsum(own[signature(item)].seconds * item.count for item in items)],
+            "predicted_from_others": [math.fsum(times.interpolated(each, own) for each in items)],
         }
-        settings = train_steps.settings(step.model)
+        samples = predicted | {"measured": train_steps.in_own_process("estimates.run", name)}
+        settings = train_steps.settings(name)
         rows.append(write(config.results, "estimates", device, len(rows), settings, samples))
         print(estimates_table(rows[-1:]).splitlines()[-1], flush=True)
     print(estimates_table(rows))
@@ -70,6 +85,15 @@ def main() -> None:
             f"{side.replace('_', ' ')}: median error {statistics.median(errors):.0%}, "
             f"largest {max(errors):.0%}"
         )
+
+
+def _kernels(model: str) -> dict[str, TimedKernel]:
+    entries = train_steps.in_own_process("estimates.kernels", model)
+    print(f"{model}: {len(entries)} kernels timed", flush=True)
+    return {
+        name: TimedKernel(**entry | {"sizes": tuple(entry["sizes"])})
+        for name, entry in entries.items()
+    }
 
 
 def _error(record: Record, side: str) -> float:

@@ -5,11 +5,7 @@ takes? The train steps of `benchmarks.estimates` are compiled and run on this pr
 process of its own, whose resident memory is read. Only on Linux.
 """
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import jax
@@ -73,26 +69,13 @@ def main() -> None:
     config = parse_options(MemoryPlansConfig, "benchmarks.memory_plans", None)
     device, rows = backend.select("cpu"), list[Record]()
     for model in train_steps.selected(config.models):
-        code = f"from benchmarks import memory_plans as m; m.print_json({model!r})"
-        output = subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | ENVIRONMENT,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
-        metrics = json.loads(output.splitlines()[-1])
+        metrics = train_steps.in_own_process("memory_plans.measure", model, ENVIRONMENT)
         settings = train_steps.settings(model)
         rows.append(write(config.results, "memory_plans", device, len(rows), settings, {}, metrics))
         print(memory_table(rows[-1:]).splitlines()[-1], flush=True)
     print(memory_table(rows))
     errors = [abs(r.metrics["memory_planned"] / r.metrics["memory_peak"] - 1) for r in rows]
     print(f"median error {statistics.median(errors):.1%}, largest {max(errors):.1%}")
-
-
-def print_json(model: str) -> None:
-    """Prints `measure`, for the process that asks."""
-    print(json.dumps(measure(model)))
 
 
 if __name__ == "__main__":

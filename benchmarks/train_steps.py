@@ -1,5 +1,10 @@
 """Train steps of twenty networks on this processor, to be predicted and then run."""
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,3 +105,26 @@ def build(model: str, device: backend.Backend) -> PlacedStep:
     strategy = strategy.for_step(step, state, batch)
     placed = strategy.place(state), strategy.place_batch(batch)
     return PlacedStep(model, items, strategy.compile(step), *placed)
+
+
+def in_own_process(function: str, model: str, environment: Mapping[str, str] | None = None) -> Any:
+    """What a function returns for a network in a new process, where no other network was built.
+
+    Args:
+      function: as ``module.name``, of a module of `benchmarks`; returns what JSON can hold.
+      model: its argument.
+      environment: variables of that process beside those of this one.
+    """
+    module, name = function.split(".")
+    code = (
+        f"import json; from benchmarks import {module}; "
+        f"print(json.dumps({module}.{name}({model!r})))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | (environment or {}),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    return json.loads(output.splitlines()[-1])

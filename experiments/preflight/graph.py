@@ -1,5 +1,6 @@
 """The operations of a traced program as one flat graph, without nested function calls."""
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ _INLINED = (
 )
 # The parameter of `jaxcnn.ops.cpu_lowering.with_cpu_kernel` that says what the operation computes.
 REFERENCE = "reference"
+CONSTANT = -1  # the place of a value that is in no array
 # Their bodies say how two numbers are combined, not what runs.
 _COMBINING = ("scatter", "reduce", "select_and_scatter", "sort")
 # They only rename data: a value is where its operand is.
@@ -74,19 +76,23 @@ class Node:
 
     Attributes:
       name: of JAX's primitive.
-      operands, results: places in `Graph.values`; operands that are constants of the program's
-        text are left out.
+      arguments, results: places in `Graph.values`; `CONSTANT` for constants of the program's text.
       equation: of the jaxpr.
       bodies: the graphs of a loop or of the most expensive branch.
       times: how often the bodies run.
     """
 
     name: str
-    operands: tuple[int, ...]
+    arguments: tuple[int, ...]
     results: tuple[int, ...]
     equation: Any
     bodies: tuple["Graph", ...] = ()
     times: int = 1
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """The arguments without constants."""
+        return tuple(place for place in self.arguments if place != CONSTANT)
 
 
 @dataclass
@@ -113,7 +119,7 @@ class Graph:
 
 
 def build_graph(jaxpr: Any, platform: str) -> Graph:
-    """The graph of a jaxpr.
+    """The graph of a jaxpr, without operations whose results nobody reads, each operation once.
 
     Args:
       jaxpr: open, as `experiments.measure.flops.traced` returns it.
@@ -124,7 +130,49 @@ def build_graph(jaxpr: Any, platform: str) -> Graph:
     graph.inputs = list(places.values())
     _add_equations(graph, jaxpr, places, platform)
     graph.outputs = [place for place in (_place(v, places) for v in jaxpr.outvars) if place >= 0]
+    _merge_equal_nodes(graph)
+    graph.nodes = _read_nodes(graph)
     return graph
+
+
+def _merge_equal_nodes(graph: Graph) -> None:
+    """Lets the first of equal operations on equal operands stand for the others."""
+    same: dict[int, int] = {}
+    first: dict[Any, Node] = {}
+    nodes = []
+    for node in graph.nodes:
+        arguments = tuple(same.get(place, place) for place in node.arguments)
+        node = dataclasses.replace(node, arguments=arguments)
+        key = _identity(node)
+        if key is not None and key in first:
+            same |= dict(zip(node.results, first[key].results, strict=True))
+            continue
+        first[key] = node
+        nodes.append(node)
+    graph.nodes = nodes
+    graph.outputs = [same.get(place, place) for place in graph.outputs]
+
+
+def _identity(node: Node) -> Any:
+    """What equal operations have in common; None for those that may differ all the same."""
+    if node.bodies or not node.results or REFERENCE in node.equation.params:
+        return None
+    variables = node.equation.invars
+    constants = [v for v, place in zip(variables, node.arguments, strict=True) if place == CONSTANT]
+    if not all(hasattr(variable, "val") for variable in constants):
+        return None
+    literals = tuple((str(v.aval), str(v.val)) for v in constants)
+    shapes = tuple(str(variable.aval) for variable in (*variables, *node.equation.outvars))
+    return node.name, node.arguments, literals, shapes, str(node.equation.params)
+
+
+def _read_nodes(graph: Graph) -> list[Node]:
+    read, nodes = set(graph.outputs), []
+    for node in reversed(graph.nodes):
+        if not node.results or not read.isdisjoint(node.results):
+            read.update(node.operands)
+            nodes.append(node)
+    return nodes[::-1]
 
 
 def _add_equations(graph: Graph, jaxpr: Any, places: dict[Any, int], platform: str) -> None:
@@ -141,9 +189,8 @@ def _add_equations(graph: Graph, jaxpr: Any, places: dict[Any, int], platform: s
         else:
             results = tuple(graph.add(variable) for variable in equation.outvars)
             places |= dict(zip(equation.outvars, results, strict=True))
-            known = tuple(place for place in operands if place >= 0)
             inner, times = _repeated(equation, bodies, platform)
-            graph.nodes.append(Node(name, known, results, equation, inner, times))
+            graph.nodes.append(Node(name, tuple(operands), results, equation, inner, times))
 
 
 def _is_inlined(equation: Any, platform: str) -> bool:
@@ -172,8 +219,8 @@ def _inline(
 
 
 def _place(variable: Any, places: dict[Any, int]) -> int:
-    """Where a value is; -1 for a constant of the program's text."""
-    return -1 if hasattr(variable, "val") else places.get(variable, -1)
+    """Where a value is."""
+    return CONSTANT if hasattr(variable, "val") else places.get(variable, CONSTANT)
 
 
 def _bodies(equation: Any) -> Iterator[Any]:

@@ -3,6 +3,9 @@
 Where a compiled program is not at hand, this is the rule of fusion: a chain of elementwise
 operations is one kernel, which reads what lies in memory and writes what later kernels read.
 Reductions end a kernel; convolutions, products, pools and their like are kernels of their own.
+A value is computed again in each kernel that needs it where that costs less traffic than storing
+it. For accelerators several values are written by one kernel; XLA's fusion for CPUs does not do so,
+and stores what is expensive to compute and what several slices are taken of.
 """
 
 import collections
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.measure import flops
+from experiments.preflight.fusion import Fusion
 from experiments.preflight.graph import REFERENCE, Graph, Node, build_graph
 
 CONVOLUTION, GROUPED, PRODUCT = "convolution", "grouped convolution", "product"
@@ -33,7 +37,8 @@ _OTHERS = (
     *("scatter", "gather", "sort", "cum", "fft", "top_k", "dynamic_update_slice", "cholesky"),
     *("triangular_solve", "lu", "qr", "eigh", "svd", "householder"),
 )
-_READ_IN_PART = ("slice", "dynamic_slice")
+_READ_IN_PART = ("slice", "dynamic_slice", "split")
+_FREE = ("broadcast_in_dim", "iota", *_READ_IN_PART)  # no work
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Operation:
       work: elementwise instructions, about.
       count: how many kernels.
       equation: of the jaxpr, if it is a single operation.
+      fusion: the operations of which it is made, if it is not.
     """
 
     kind: str
@@ -55,6 +61,7 @@ class Operation:
     work: float = 0.0
     count: int = 1
     equation: Any = dataclasses.field(default=None, compare=False, repr=False)
+    fusion: Fusion | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def scaled(self, times: float, count: int) -> "Operation":
         """Operations with a multiple of the figures, and with another count."""
@@ -85,7 +92,7 @@ def operations(function: Callable, *args: Any, platform: str) -> tuple[Operation
     elementwise 0 64
     """
     graph = build_graph(flops.traced(function, *args), platform)
-    return tuple(_kernels(graph))
+    return tuple(_kernels(graph, platform))
 
 
 def merged(items: Iterable[Operation], bins_per_octave: int = 2) -> tuple[Operation, ...]:
@@ -102,15 +109,15 @@ def merged(items: Iterable[Operation], bins_per_octave: int = 2) -> tuple[Operat
     )
 
 
-def _kernels(graph: Graph) -> list[Operation]:
+def _kernels(graph: Graph, platform: str) -> list[Operation]:
     found: list[Operation] = []
     for node in graph.nodes:
         if node.bodies:
-            inner = [item for body in node.bodies for item in _kernels(body)]
+            inner = [item for body in node.bodies for item in _kernels(body, platform)]
             found += [item.scaled(node.times, item.count * node.times) for item in inner]
         elif (kind := _single_kind(node)) is not None:
             found.append(_single(graph, node, kind))
-    return found + _fusions(graph)
+    return found + _fusions(graph, platform)
 
 
 def _single_kind(node: Node) -> str | None:
@@ -161,8 +168,10 @@ class _Source:
     nodes: frozenset[int]
 
 
-def _fusions(graph: Graph) -> list[Operation]:
-    in_memory = _values_in_memory(graph)
+def _fusions(graph: Graph, platform: str) -> list[Operation]:
+    in_memory, on_cpu = _values_in_memory(graph), platform == "cpu"
+    if on_cpu:
+        in_memory |= _stored_on_cpu(graph, in_memory)
     consumers = collections.Counter(p for node in graph.nodes for p in set(node.operands))
     sources: dict[int, _Source] = {}
     levels: dict[int, int] = {}
@@ -183,7 +192,8 @@ def _fusions(graph: Graph) -> list[Operation]:
         written = [place for place in node.results if is_fused and place in in_memory]
         if written:
             largest = max(source.reads, key=lambda p: source.reads[p], default=-1)
-            roots.setdefault((level, largest), []).extend(written)
+            key = (index, index) if on_cpu else (level, largest)
+            roots.setdefault(key, []).extend(written)
     return [_fusion(graph, places, sources) for places in roots.values()]
 
 
@@ -194,6 +204,24 @@ def _values_in_memory(graph: Graph) -> set[int]:
             stored |= {*node.operands, *node.results}
         elif _is_reduction(node):
             stored |= set(node.results)
+    return stored
+
+
+def _stored_on_cpu(graph: Graph, in_memory: set[int]) -> set[int]:
+    """Expensive results that several kernels read, and those of which several slices are taken."""
+    stored: set[int] = set()
+    readers: dict[int, set[int]] = {}  # of each place, the last operations of their kernels
+    slices: collections.Counter[int] = collections.Counter()
+    for index, node in reversed([*enumerate(graph.nodes)]):
+        kernels = set().union(*(readers.get(place, ()) for place in node.results))
+        is_sliced = any(slices[place] > 1 for place in node.results)
+        is_repeated = len(kernels) > 1 and node.name in _SLOW
+        if is_repeated or is_sliced or any(place in in_memory for place in node.results):
+            stored |= set(node.results)
+            kernels = {index}
+        slices.update(node.operands[:1] if node.name in _READ_IN_PART else ())
+        for place in node.operands:
+            readers.setdefault(place, set()).update(kernels)
     return stored
 
 
@@ -223,7 +251,7 @@ def _source(
     reads: dict[int, int] = {}
     nodes = {index}
     is_part = node.name in _READ_IN_PART
-    limit = sum(graph.values[place].bytes for place in node.results) if is_part else math.inf
+    limit = max(graph.values[place].bytes for place in node.results) if is_part else math.inf
     for place in node.operands:
         if place in in_memory:
             size = int(min(graph.values[place].bytes, limit))
@@ -246,11 +274,13 @@ def _fusion(graph: Graph, places: list[int], sources: dict[int, _Source]) -> Ope
     size = sum(reads.values()) + sum(graph.values[place].bytes for place in places)
     reduces = any(_is_reduction(graph.nodes[index]) for index in nodes)
     kind = REDUCTION if reduces else ELEMENTWISE
-    return Operation(kind, 0, size, sum(_work(graph, graph.nodes[index]) for index in nodes))
+    work = sum(_work(graph, graph.nodes[index]) for index in nodes)
+    fusion = Fusion.of(graph, frozenset(nodes), tuple(reads), tuple(places))
+    return Operation(kind, 0, size, work, fusion=fusion)
 
 
 def _work(graph: Graph, node: Node) -> float:
-    if node.name in ("broadcast_in_dim", "iota", *_READ_IN_PART):
+    if node.name in _FREE:
         return 0.0
     places = (*node.results, *node.operands) if _is_reduction(node) else node.results
     size = max((graph.values[place].size for place in places), default=0)
