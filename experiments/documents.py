@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "benchmarks/convolutions": benchmark_tables.convolutions_table,
     "benchmarks/cpu_layers": benchmark_tables.layers_table,
+    "benchmarks/estimates": benchmark_tables.estimates_table,
     "benchmarks/half_precision": benchmark_tables.half_precision_table,
     "benchmarks/lowerings": benchmark_tables.lowerings_table,
+    "benchmarks/memory_plans": benchmark_tables.memory_table,
     "peers": peers_tables,
     "quickstart": quickstart_table,
     "seeds": seeds_table,

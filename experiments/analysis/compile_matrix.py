@@ -81,6 +81,22 @@ class Portability:
         states = [cell.state for cell in self.cells.values()]
         return {state: states.count(state) for state in _ORDER if state in states}
 
+    def by_target(self) -> dict[str, dict[tuple[str, str], list[Cell]]]:
+        """The cells of all networks, by target and then by strategy and precision."""
+        groups: dict[str, dict[tuple[str, str], list[Cell]]] = {}
+        for (row, column), cell in self.cells.items():
+            kinds = groups.setdefault(column.target, {})
+            kinds.setdefault((column.strategy, row.precision), []).append(cell)
+        return groups
+
+    def not_compiled(self) -> list[tuple[Row, Column, Cell]]:
+        """The cells that do not compile or do not fit, those that are only lowered left out."""
+        return [
+            (row, column, cell)
+            for (row, column), cell in self.cells.items()
+            if cell.state in (TOO_LARGE, FAILED)
+        ]
+
 
 def portability(records: Sequence[Record]) -> Portability:
     """The matrix of the preflight's records.

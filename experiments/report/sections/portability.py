@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from experiments.analysis.compile_matrix import COMPILED, FIGURES, Cell, portability
+from experiments.analysis.compile_matrix import (
+    COMPILED,
+    FIGURES,
+    LOWERED,
+    Cell,
+    Portability,
+    portability,
+)
 from experiments.records import Record
 from experiments.records.formatting import readable_cell
 from experiments.report.section import (
@@ -21,31 +28,87 @@ from experiments.report.traces import hover_text
 
 MAX_ROWS = 200  # of the table of bounds
 MAX_BARS = 40
+MAX_COLUMNS = 12  # of the table with a cell for each program
 
 
 def matrix(page: PageRecords) -> Section | None:
-    """Networks by precision in rows, targets by strategy in columns; then the estimates."""
+    """Networks by precision in rows, targets by strategy in columns; then the estimates.
+
+    With many targets, how many networks compile for each, and those that do not.
+    """
     records = page.of("preflight", with_status=None)
     if not records:
         return None
     result = portability(records)
+    is_wide = len(result.columns) > MAX_COLUMNS
+    tables = [_shares(result), _refused(result)] if is_wide else [_cells(result)]
+    counts = ", ".join(f"{count:,} {state}" for state, count in result.counts.items())
+    sentences = [
+        "Train steps compiled for the accelerators by their own compilers, without the devices: "
+        f"{counts}.",
+        "All figures below are estimates: memory plans, times and bounds; nothing was run.",
+    ]
+    return Section(
+        "Portability: what compiles and fits where",
+        sentences,
+        [*(table for table in tables if table.rows), _figures_table(records)],
+        _largest_batches(records, page),
+    )
+
+
+def _cells(result: Portability) -> Table:
     columns = [f"{column.target} {column.strategy}" for column in result.columns]
     rows = []
     for row in result.rows:
         cells = (_cell_text(result.cells.get((row, column))) for column in result.columns)
         rows.append(Row((f"{row.model}, {row.precision}", *cells)))
-    counts = ", ".join(f"{count:,} {state}" for state, count in result.counts.items())
-    sentences = [
-        "Train steps compiled for the accelerators by their own compilers, without the devices: "
-        f"{counts}.",
-        "✓: compiles and fits at the batch shown. All figures below are estimates: memory plans "
-        "and bounds; nothing was run.",
+    title = "✓: compiles and fits at the batch shown"
+    return Table(title, ("network", *columns), rows, text_columns=1)
+
+
+def _shares(result: Portability) -> Table:
+    groups = result.by_target()
+    kinds = [*dict.fromkeys(kind for cells in groups.values() for kind in cells)]
+    rows = [
+        Row((target, *(_share(cells.get(kind, [])) for kind in kinds)))
+        for target, cells in groups.items()
     ]
-    return Section(
-        "Portability: what compiles and fits where",
-        sentences,
-        [Table("", ("network", *columns), rows, text_columns=1), _figures_table(records)],
-        _largest_batches(records, page),
+    headings = ("target", *(f"{strategy}, {precision}" for strategy, precision in kinds))
+    return Table("Networks that compile and fit, of all that were tried", headings, rows)
+
+
+def _share(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    states = [cell.state for cell in cells]
+    if all(state == LOWERED for state in states):
+        return f"{len(cells):,} lowered only"
+    return f"{states.count(COMPILED):,} of {len(cells):,}"
+
+
+def _refused(result: Portability) -> Table:
+    refused = result.not_compiled()
+    rows = [
+        Row(
+            (
+                row.model,
+                row.precision,
+                column.target,
+                column.strategy,
+                f"{cell.batch:,}",
+                cell.reason,
+            )
+        )
+        for row, column, cell in refused[:MAX_ROWS]
+    ]
+    hidden = len(refused) - len(rows)
+    return Table(
+        "What does not compile, or does not fit",
+        ("network", "precision", "target", "strategy", "batch", "why"),
+        rows,
+        notes=[f"{hidden:,} more are in the records"] if hidden else [],
+        text_columns=4,
+        last_is_text=True,
     )
 
 

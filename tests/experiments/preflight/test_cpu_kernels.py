@@ -16,13 +16,20 @@ def product(rows: int, inner: int, columns: int):
     return item
 
 
-def test_a_fused_kernel_takes_the_longer_of_traffic_and_instructions():
+def test_a_fused_kernel_that_was_not_timed_takes_the_longer_of_traffic_and_instructions():
     """400 B at 100 B/s beside 50 instructions at 25 a second."""
     times = KernelTimes({"elementwise": (100.0, 25.0)})
     a = jax.ShapeDtypeStruct((50,), jnp.float32)
     (item,) = operations(lambda a: a + 1, a, platform="cpu")
     assert (item.kind, item.bytes, item.work) == (ELEMENTWISE, 400, 50)
-    assert times.seconds(item) == pytest.approx(4.0)
+    assert times.interpolated(item, ()) == pytest.approx(4.0)
+
+
+def test_a_fused_kernel_is_timed_as_a_program_of_its_own():
+    times = KernelTimes({"elementwise": (100.0, 25.0)}, working_set=1)
+    a = jax.ShapeDtypeStruct((50,), jnp.float32)
+    (item,) = operations(lambda a: jnp.tanh(a + 1), a, platform="cpu")
+    assert 0 < times.seconds(item) < 0.1 and [*times.known] == [signature(item)]
 
 
 def test_a_kernel_that_was_not_timed_is_as_fast_as_similar_ones():
@@ -42,7 +49,7 @@ def test_a_kernel_that_was_not_timed_is_as_fast_as_similar_ones():
 def test_each_signature_is_timed_once():
     times = KernelTimes({"elementwise": (1.0, 1.0)})
     item, larger = product(8, 8, 8), product(16, 8, 8)
-    assert item.kind == PRODUCT and signature(item.equation) != signature(larger.equation)
+    assert item.kind == PRODUCT and signature(item) != signature(larger)
     seconds = times.seconds(item)
     assert 0 < seconds == times.seconds(product(8, 8, 8)) and len(times.known) == 1
     times.seconds(larger)

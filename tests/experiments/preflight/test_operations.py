@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
@@ -127,3 +128,55 @@ def test_the_traffic_of_resnet50_is_near_that_of_the_tpu_compiler():
     items = program_costs()["resnet50 224 half 256 tpu"]
     assert sum(item.flops for item in items) == pytest.approx(6.17e12, rel=0.01)
     assert 83.8e9 < sum(item.bytes for item in items) < 1.2 * 83.8e9
+
+
+def test_what_nobody_reads_is_no_kernel():
+    def unused(x, w):
+        jnp.exp(x @ w)
+        return x + 1
+
+    assert found(unused, shape(8, 8), shape(8, 8)) == [(ELEMENTWISE, 0, 2 * 256, 1)]
+
+
+def test_equal_operations_are_one():
+    """The product of x and w twice, then a sum of both: one product of 2·8³ FLOPs."""
+
+    def twice(x, w):
+        return x @ w + jnp.tanh(x @ w)
+
+    assert found(twice, shape(8, 8), shape(8, 8)) == [
+        (PRODUCT, 1024, 3 * 256, 1),
+        (ELEMENTWISE, 0, 2 * 256, 1),
+    ]
+
+
+def test_equal_operations_on_other_constants_are_several():
+    (item,) = operations(lambda x: (x + 1) * (x + 2), shape(10), platform="gpu")
+    assert item.work == 30
+
+
+@pytest.mark.parametrize(("platform", "kernels"), [("cpu", 3), ("gpu", 1)])
+def test_a_cpu_stores_what_is_expensive_and_read_by_several_kernels(platform, kernels):
+    """tanh(x) + 1 and tanh(x) · 2; a GPU writes both in one kernel."""
+
+    def layer(x):
+        y = jnp.tanh(x)
+        return (y + 1) @ jnp.ones((8, 8)), (y * 2) @ jnp.ones((8, 8))
+
+    items = operations(layer, shape(8, 8), platform=platform)
+    fused = [item for item in items if item.fusion and item.fusion.operands]
+    assert len(fused) == kernels
+
+
+def test_a_fusion_runs_alone():
+    """Values of a chain with a constant, a broadcast and a reduction, against NumPy."""
+
+    def chain(x, y):
+        return (jnp.tanh(x * y[:, None] + 1.5) - x).sum(0)
+
+    (item,) = operations(chain, shape(4, 3), shape(4), platform="gpu")
+    x, y = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3), np.arange(4, dtype=np.float32)
+    arrays = {(4, 3): x, (4,): y}
+    operands = [arrays[value.shape] for value in item.fusion.operands]
+    (result,) = jax.jit(item.fusion.function())(*operands)
+    np.testing.assert_allclose(result, (np.tanh(x * y[:, None] + 1.5) - x).sum(0), rtol=1e-5)

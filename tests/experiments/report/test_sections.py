@@ -198,6 +198,32 @@ def test_every_case_has_one_bar_of_its_own_largest_batch():
     assert len(bars["y"]) == len(set(bars["y"])) == 2
 
 
+def compiled(target: str, status: str, message: str = "") -> Record:
+    settings = {
+        "target": target,
+        "model": "lenet5",
+        "strategy": "data",
+        "precision": "float32",
+        "batch_size": 64,
+    }
+    return Record("preflight", target, status, message, settings=settings)
+
+
+def test_many_targets_have_a_row_each_and_what_does_not_fit_is_listed():
+    fitting_ones = [compiled(f"gpu-{number}", "predicted") for number in range(12)]
+    others = [
+        compiled("gpu-small", "out_of_memory", "20 of 16 GiB"),
+        compiled("gpu-other", "unsupported", "lowered only: no compiler"),
+    ]
+    shares, refused, _ = SECTIONS["portability"](page_of(*fitting_ones, *others)).tables
+    assert shares.headings == ("target", "data, float32")
+    cells = dict(row.cells for row in shares.rows)
+    assert (cells["gpu-3"], cells["gpu-small"]) == ("1 of 1", "0 of 1")
+    assert cells["gpu-other"] == "1 lowered only"
+    (row,) = refused.rows
+    assert row.cells == ("lenet5", "float32", "gpu-small", "data", "64", "20 of 16 GiB")
+
+
 def epoch_record(study: str, platform: str, **changes) -> Record:
     settings = {"model": "cats_vs_dogs", "precision": "float32", "batch_size": 16}
     provenance = {"accelerator": platform, "machine": platform, "platform": platform} | changes
