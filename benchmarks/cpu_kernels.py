@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.preflight.operations import Operation
+from experiments.preflight.operation import Operation
 from jaxcnn.parallel.options import compiler_options
 
 SAMPLES = 7

@@ -3,7 +3,7 @@
 Traces the programs of the published runs in `experiments/preflight/throughput.toml`, writes their
 operations into `throughput_costs.json` beside it, fits the model, and writes the fit into
 `time_model.json`. Prints each run beside its prediction by a fit without its chip. Run it after a
-change to `experiments/preflight/operations.py` or to the published runs; takes minutes.
+change to the rule of fusion or to the published runs; takes minutes.
 """
 
 import dataclasses

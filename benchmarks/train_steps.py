@@ -11,7 +11,8 @@ from typing import Any
 import jax
 
 from experiments.config import RunConfig
-from experiments.preflight.operations import Operation, operations
+from experiments.preflight.operation import Operation
+from experiments.preflight.operations import operations
 from experiments.workloads import network, synthetic_step
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import backend, models, parallel, training

@@ -28,7 +28,9 @@ _PROGRAM_SOURCES = ("preflight/program.py", "preflight/worker.py", "workloads")
 _RESULT_SOURCES = (
     "preflight/worker.py",
     "preflight/result.py",
+    "preflight/operation.py",
     "preflight/operations.py",
+    "preflight/fusion_rule.py",
     "preflight/graph.py",
     "preflight/exported.py",
     "measure",

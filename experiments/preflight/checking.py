@@ -19,7 +19,8 @@ from experiments.preflight.compiler import Compiler
 from experiments.preflight.estimates import estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
 from experiments.preflight.exported import export_step, flatten_step, is_array
-from experiments.preflight.operations import Operation, operations
+from experiments.preflight.operation import Operation
+from experiments.preflight.operations import operations
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from experiments.records import Record

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from experiments.preflight import time_model
-from experiments.preflight.operations import Operation
+from experiments.preflight.operation import Operation
 from experiments.preflight.targets import Target
 from experiments.preflight.time_model import Rates, TimeEstimate
 

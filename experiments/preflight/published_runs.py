@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.hardware import Device, table
-from experiments.preflight.operations import Operation, merged, operations
+from experiments.preflight.operation import Operation, merged
+from experiments.preflight.operations import operations
 from experiments.preflight.program import ProgramSpec, build_program
 
 RUNS = Path(__file__).with_name("throughput.toml")

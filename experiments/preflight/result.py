@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.measure.collectives import Collective
 from experiments.measure.memory import MemoryPlan
-from experiments.preflight.operations import Operation
+from experiments.preflight.operation import Operation
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.targets import Target
 

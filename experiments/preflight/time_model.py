@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.hardware import Device, peak_for
-from experiments.preflight.operations import GROUPED, Operation
+from experiments.preflight.operation import GROUPED, Operation
 
 FIT = Path(__file__).with_name("time_model.json")
 FAMILIES = ("gpu", "tpu")

@@ -22,7 +22,8 @@ from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
 from experiments.preflight.exported import ExportedRequest, compile_exported
 from experiments.preflight.inherited_file import InheritedFile
-from experiments.preflight.operations import merged, operations
+from experiments.preflight.operation import merged
+from experiments.preflight.operations import operations
 from experiments.preflight.program import (
     Program,
     ProgramSpec,

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.cpu_kernels import KernelTimes, TimedKernel, signature
-from experiments.preflight.operations import ELEMENTWISE, PRODUCT, operations
+from experiments.preflight.operation import ELEMENTWISE, PRODUCT
+from experiments.preflight.operations import operations
 
 
 def product(rows: int, inner: int, columns: int):

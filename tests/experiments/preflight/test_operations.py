@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from experiments.preflight.operations import (
+from experiments.preflight.operation import (
     CONVOLUTION,
     ELEMENTWISE,
     GROUPED,
@@ -15,8 +15,8 @@ from experiments.preflight.operations import (
     REDUCTION,
     Operation,
     merged,
-    operations,
 )
+from experiments.preflight.operations import operations
 from experiments.preflight.published_runs import program_costs
 
 

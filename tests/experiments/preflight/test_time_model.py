@@ -9,7 +9,7 @@ import pytest
 from experiments.hardware import table
 from experiments.preflight import fitting, time_model
 from experiments.preflight.estimates import estimate_metrics, estimate_step
-from experiments.preflight.operations import ELEMENTWISE, GROUPED, PRODUCT, Operation
+from experiments.preflight.operation import ELEMENTWISE, GROUPED, PRODUCT, Operation
 from experiments.preflight.published_runs import (
     COSTS,
     program_costs,
