@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from experiments import output_files
 from experiments.analysis import benchmark_tables
+from experiments.analysis.compile_matrix import shares_table
 from experiments.analysis.peers_tables import peers_tables
 from experiments.analysis.seeds import seeds_table
 from experiments.analysis.speedrun import speedrun_table
@@ -33,6 +34,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "benchmarks/lowerings": benchmark_tables.lowerings_table,
     "benchmarks/memory_plans": benchmark_tables.memory_table,
     "peers": peers_tables,
+    "preflight": shares_table,
     "quickstart": quickstart_table,
     "seeds": seeds_table,
     "speedrun": speedrun_table,

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.markdown import table
 from experiments.records import Record
 
 COMPILED, TOO_LARGE, LOWERED, FAILED = "compiled", "does not fit", "lowered only", "failed"
@@ -127,6 +128,37 @@ def portability(records: Sequence[Record]) -> Portability:
     rows = tuple(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     return Portability(rows, columns, cells)
+
+
+def shares(matrix: Portability) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """How many networks compile and fit, of all that were tried.
+
+    Returns:
+      The headings, and a row for each target, with a column for each strategy and precision.
+    """
+    groups = matrix.by_target()
+    kinds = sorted({kind for cells in groups.values() for kind in cells})
+    rows = [
+        (target, *(_share(cells.get(kind, [])) for kind in kinds))
+        for target, cells in sorted(groups.items())
+    ]
+    return ("target", *(f"{strategy}, {precision}" for strategy, precision in kinds)), rows
+
+
+def shares_table(records: Sequence[Record]) -> str:
+    """`shares` of the preflight's records in Markdown, below the number of cells by state."""
+    matrix = portability(records)
+    counts = ", ".join(f"{count:,} {state}" for state, count in matrix.counts.items())
+    return f"{sum(matrix.counts.values()):,} programs: {counts}.\n\n{table(*shares(matrix))}"
+
+
+def _share(cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    states = [cell.state for cell in cells]
+    if all(state == LOWERED for state in states):
+        return f"{len(cells):,} lowered only"
+    return f"{states.count(COMPILED):,} of {len(cells):,}"
 
 
 def _best(cells: Iterable[Cell]) -> Cell:

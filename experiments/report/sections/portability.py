@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from experiments.analysis.compile_matrix import (
     COMPILED,
     FIGURES,
-    LOWERED,
     Cell,
     Portability,
     portability,
+    shares,
 )
 from experiments.records import Record
 from experiments.records.formatting import readable_cell
@@ -67,23 +67,9 @@ def _cells(result: Portability) -> Table:
 
 
 def _shares(result: Portability) -> Table:
-    groups = result.by_target()
-    kinds = [*dict.fromkeys(kind for cells in groups.values() for kind in cells)]
-    rows = [
-        Row((target, *(_share(cells.get(kind, [])) for kind in kinds)))
-        for target, cells in groups.items()
-    ]
-    headings = ("target", *(f"{strategy}, {precision}" for strategy, precision in kinds))
-    return Table("Networks that compile and fit, of all that were tried", headings, rows)
-
-
-def _share(cells: Sequence[Cell]) -> str:
-    if not cells:
-        return ""
-    states = [cell.state for cell in cells]
-    if all(state == LOWERED for state in states):
-        return f"{len(cells):,} lowered only"
-    return f"{states.count(COMPILED):,} of {len(cells):,}"
+    headings, rows = shares(result)
+    title = "Networks that compile and fit, of all that were tried"
+    return Table(title, headings, [*map(Row, rows)])
 
 
 def _refused(result: Portability) -> Table:

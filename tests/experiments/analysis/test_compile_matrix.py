@@ -52,3 +52,19 @@ def test_a_later_crash_does_not_hide_an_answer_and_a_later_answer_counts():
     refused = record("a", "t", "out_of_memory", "17 of 16")
     (cell,) = compile_matrix.portability([compiled, crash, refused]).cells.values()
     assert (cell.state, cell.reason) == ("does not fit", "17 of 16")
+
+
+def test_a_row_for_each_target_says_how_many_networks_compile():
+    """Of two networks one fits the first target; the second target has no compiler."""
+    records = [
+        record("a", "tpu-v5e-4", "predicted"),
+        record("b", "tpu-v5e-4", "out_of_memory", "20 of 16"),
+        record("a", "gpu-mi300x", "unsupported", "lowered only: no compiler"),
+    ]
+    assert compile_matrix.shares_table(records) == (
+        "3 programs: 1 compiled, 1 does not fit, 1 lowered only.\n\n"
+        "| target | data, bfloat16 |\n"
+        "|---|---|\n"
+        "| gpu-mi300x | 1 lowered only |\n"
+        "| tpu-v5e-4 | 1 of 2 |"
+    )
