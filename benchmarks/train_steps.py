@@ -20,12 +20,12 @@ from jaxcnn.errors import require_known
 
 # Batch and side of the images: steps of a tenth of a second to a few seconds on two cores.
 NETWORKS = {
-    "mlp": (256, 28),
-    "lenet5": (256, 32),
-    "lenet_like": (256, 32),
-    "mnist_cnn": (128, 28),
-    "deep_mnist": (64, 28),
-    "cifar_tutorial": (128, 24),
+    "mlp": (8192, 28),
+    "lenet5": (2048, 32),
+    "lenet_like": (2048, 32),
+    "mnist_cnn": (1024, 28),
+    "deep_mnist": (512, 28),
+    "cifar_tutorial": (256, 24),
     "speedrun_cnn": (64, 32),
     "cats_vs_dogs": (4, 256),
     "alexnet": (16, 224),
