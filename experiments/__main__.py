@@ -105,8 +105,10 @@ def _without_command(first: str, console: "Console") -> int:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         return OK
     if not first or first.startswith("-"):
-        given = f"{first}: the command comes first" if first else "a command must be given"
-        raise InputError(f"{given}: one of {', '.join(COMMANDS)}; {program} --help describes them")
+        problem = f"{first}: the command comes first" if first else "a command must be given"
+        raise InputError(
+            f"{problem}: one of {', '.join(COMMANDS)}; {program} --help describes them"
+        )
     require_known("command", first, COMMANDS)
     return OK
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the studies that the command line names; returns an exit code of `experiments.cli`."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return run_command(lambda console: _main(given, parse(given), console))
+    command_line = sys.argv[1:] if arguments is None else arguments
+    return run_command(lambda console: _main(command_line, parse(command_line), console))
 
 
 def _main(arguments: Sequence[str], configs: Sequence[RunConfig], output: "Console") -> int:

@@ -23,8 +23,8 @@ def outputs() -> list[str]:
     """Relative names of what the commands write."""
     texts = [text for path in DOCUMENTS for text in FENCE.findall(path.read_text())]
     archives = re.findall(r"--output=([\w.]+) HEAD", (ROOT / "README.md").read_text())
-    found = {name for text in texts for match in OUTPUT.findall(text) for name in match if name}
-    return sorted(found | set(archives) | DEFAULTS)
+    names = {name for text in texts for match in OUTPUT.findall(text) for name in match if name}
+    return sorted(names | set(archives) | DEFAULTS)
 
 
 def test_the_outputs_of_the_documents_are_found():

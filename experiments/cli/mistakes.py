@@ -39,8 +39,8 @@ def check(
     if has_defaults:
         flags = [name for name, kind in named.items() if kind.type is bool]
         named |= {f"--no-{name.removeprefix('--')}": named[name] for name in flags}
-    given, loose = _read(named, arguments, program)
-    for name, texts in given.items():
+    values, loose = _read(named, arguments, program)
+    for name, texts in values.items():
         for text in texts:
             if not named[name].accepts(text):
                 raise InputError(f"{name}={_shortened(text)}: expected {named[name].words}")
@@ -54,7 +54,7 @@ def check(
     needed = [each.name for each in all_fields(options) if _is_required(each)]
     required = [] if has_defaults else [name for name in needed if not kinds[name].is_tuple]
     missing = [name.upper() for name in positional[len(loose) :] if name in required]
-    missing += [o for name in required if (o := option_name(name)) in named and o not in given]
+    missing += [o for name in required if (o := option_name(name)) in named and o not in values]
     if missing:
         raise InputError(
             f"{' and '.join(missing)} must be given; {program} --help says what that is"
@@ -69,7 +69,7 @@ def _read(
     Raises:
       InputError: an unknown option, or one with a value too many or too few.
     """
-    given: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     loose = []
     pending = collections.deque(arguments)
     while pending:
@@ -81,17 +81,17 @@ def _read(
         name = option.replace("_", "-")
         if name not in named:
             raise _unknown(option, named, program)
-        given.pop(name, None)
-        given[name] = []
+        values.pop(name, None)
+        values[name] = []
         kind = named[name]
         if kind.type is bool:
             if is_joined:
                 raise InputError(f"{name}={_shortened(text)}: expected {kind.words}; give {name}")
             continue
-        given[name] = [text] if is_joined else _take(kind, pending)
-        if not given[name] and not kind.is_tuple:
+        values[name] = [text] if is_joined else _take(kind, pending)
+        if not values[name] and not kind.is_tuple:
             raise InputError(f"{name}: expected {kind.words}, as in {name}=VALUE")
-    return given, loose
+    return values, loose
 
 
 def _take(kind: Kind, pending: "collections.deque[str]") -> list[str]:
@@ -114,8 +114,8 @@ def _is_required(option: dataclasses.Field) -> bool:
 
 def _unknown(option: str, named: Mapping[str, Kind], program: str) -> InputError:
     bare = {name.removeprefix("--"): name for name in named}
-    asked = option.lstrip("-").replace("_", "-").lower()
-    closest = difflib.get_close_matches(asked, bare, n=1, cutoff=0.6)
+    spelling = option.lstrip("-").replace("_", "-").lower()
+    closest = difflib.get_close_matches(spelling, bare, n=1, cutoff=0.6)
     hint = f"did you mean {bare[closest[0]]}? " if closest else ""
     return InputError(f"unknown option {_shortened(option)}: {hint}{program} --help shows all")
 

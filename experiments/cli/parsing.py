@@ -102,18 +102,18 @@ def given_options(arguments: Sequence[str], names: Collection[str]) -> dict[str,
     >>> given_options(["--model=a,b", "--batch-size", "32"], ["batch_size", "model"])
     {'model': (0, 'a,b'), 'batch_size': (2, '32')}
     """
-    given: dict[str, tuple[int, str]] = {}
+    options: dict[str, tuple[int, str]] = {}
     for index, argument in enumerate(arguments):
         option, is_joined, text = argument.partition("=")
         name = option.removeprefix("--").replace("-", "_")
         if not option.startswith("--") or name not in names:
             continue
-        given.pop(name, None)  # the last one counts, for the order too
+        options.pop(name, None)  # the last one counts, for the order too
         if is_joined:
-            given[name] = (index, text)
+            options[name] = (index, text)
         elif index + 1 < len(arguments):
-            given[name] = (index + 1, arguments[index + 1])
-    return given
+            options[name] = (index + 1, arguments[index + 1])
+    return options
 
 
 def split_list(name: str, text: str) -> list[str]:

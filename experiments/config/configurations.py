@@ -97,8 +97,8 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[RunConfig, ...]:
     [('mlp', 32), ('mlp', 64), ('lenet5', 32), ('lenet5', 64)]
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    given = given_options(arguments, ("config",))
-    file = read_file(given["config"][1]) if given else FileOptions()
+    file_option = given_options(arguments, ("config",))
+    file = read_file(file_option["config"][1]) if file_option else FileOptions()
     options, lists = parse_lists(RunOptions, PROGRAM, arguments, LISTS, file.defaults)
     lists = {name: file.lists[name] for name in file.lists if name not in lists} | lists
     flat = flatten(options) | {"config_digest": file.digest}
@@ -161,7 +161,7 @@ def read_file(path: str) -> FileOptions:
     return FileOptions(file, values, digest)
 
 
-def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[Any]:
+def _read_values(key: str, value: Any, option: dataclasses.Field) -> Iterator[Any]:
     """The values of an option in a file, parsed as on the command line.
 
     Raises:
@@ -169,8 +169,8 @@ def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[An
     """
     kind = Kind.of(option)
     words = _words(option, kind)
-    shown = f"{key} = {json.dumps(given, default=str, ensure_ascii=False)}"
-    for parts in _split(option, kind, given):
+    shown = f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}"
+    for parts in _split(option, kind, value):
         if not parts or not all(_admits(kind, part) for part in parts):
             raise InputError(f"{shown}: must be {words}")
         try:
@@ -181,17 +181,17 @@ def _read_values(key: str, given: Any, option: dataclasses.Field) -> Iterator[An
             raise InputError(f"{shown}: must be {words}") from None
 
 
-def _split(option: dataclasses.Field, kind: Kind, given: Any) -> list[list[Any]]:
+def _split(option: dataclasses.Field, kind: Kind, value: Any) -> list[list[Any]]:
     """The parts of each value: several for a tuple, else one."""
-    items = given if isinstance(given, list) else [given]
+    items = value if isinstance(value, list) else [value]
     if kind.is_tuple:
         return [items]
     if "several" in option.metadata:
-        items = split_list(option.name, given) if isinstance(given, str) else items
+        items = split_list(option.name, value) if isinstance(value, str) else items
         return [[item] for item in items] or [[]]
     if "joined" in option.metadata and items and all(isinstance(item, str) for item in items):
         return [[",".join(items)]]
-    return [[given]]
+    return [[value]]
 
 
 def _words(option: dataclasses.Field, kind: Kind) -> str:

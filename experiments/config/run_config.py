@@ -78,9 +78,9 @@ class RunConfig(
 
     def _values(self, name: str) -> list[Any]:
         """The values of an option that was given."""
-        given = getattr(self, name)
-        values = given if isinstance(given, tuple) else (given,)
-        return [value for value in values if value is not None]
+        value = getattr(self, name)
+        values = value if isinstance(value, tuple) else (value,)
+        return [each for each in values if each is not None]
 
     @property
     def studies(self) -> tuple[str, ...]:

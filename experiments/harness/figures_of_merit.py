@@ -138,9 +138,9 @@ def _price(
     rows = hardware.load(config.devices) if config.devices is not None else ()
     known = (*names, *(name for row in rows for name in (row.name, *row.kinds)))
     listed = prices.read_prices(config.prices, known) if config.prices is not None else None
-    given = prices.parse_price(config.price) if config.price is not None else None
+    override = prices.parse_price(config.price) if config.price is not None else None
     for name in names:
-        price, source = prices.price_of(device, name, listed, given)
+        price, source = prices.price_of(device, name, listed, override)
         if price is not None:
             return price, source
     return None, ""

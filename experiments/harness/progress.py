@@ -187,8 +187,8 @@ class _TimeLeftColumn(rich.progress.ProgressColumn):
         if seconds_per_case is None:
             return Text("-:--:--", style="progress.remaining")
         elapsed = time.monotonic() - task.fields["since"]
-        left = seconds_left(seconds_per_case, int(task.remaining), elapsed)
-        return Text(str(timedelta(seconds=round(left))), style="progress.remaining")
+        seconds = seconds_left(seconds_per_case, int(task.remaining), elapsed)
+        return Text(str(timedelta(seconds=round(seconds))), style="progress.remaining")
 
 
 def _make_bar(

@@ -176,12 +176,12 @@ def _existing_record(study: Study, case: Case, context: Context) -> Record | Non
     unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
     if case.config.force or unfinished:
         return None
-    found = records.find(scratch.parent.parent, context.study, context.case, study.answers)
-    if found is None:
+    record = records.find(scratch.parent.parent, context.study, context.case, study.answers)
+    if record is None:
         return None
     if study.refresh is not None:
-        return study.refresh(case, found)
-    return reprice(found, case.config, context.backend)
+        return study.refresh(case, record)
+    return reprice(record, case.config, context.backend)
 
 
 def _write_record(

@@ -27,7 +27,7 @@ def unused_options(
       studies: the chosen studies, each with the cases of these configurations.
       backend: the devices.
     """
-    given = {
+    defaults = {
         field.name: field.default
         for field in dataclasses.fields(RunConfig)
         if "identity" in field.metadata
@@ -37,7 +37,7 @@ def unused_options(
     unused = [] if _have_training_runs(studies) else ["profile", "log_dir"]
     return [name for name in unused if getattr(configs[0], name)] + [
         name
-        for name, default in given.items()
+        for name, default in defaults.items()
         if not any(
             _distinguishes(name, configs, each.series)
             if name in lists

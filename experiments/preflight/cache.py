@@ -72,8 +72,8 @@ class ResultCache:
 
         A user's own model has none: it may import files that nobody knows of.
         """
-        found = "" if request.spec.model_digest else self._read(self._program_key(request))
-        return found if isinstance(found, str) else ""
+        program = "" if request.spec.model_digest else self._read(self._program_key(request))
+        return program if isinstance(program, str) else ""
 
     def keep_program(self, request: CompileRequest, program: str) -> None:
         """Keeps the hash of a lowered program."""

@@ -84,16 +84,16 @@ def check(
     >>> result.records[0].status
     'predicted'
     """
-    found = [_target(target) for target in targets]
+    resolved_targets = [_target(target) for target in targets]
     size = _batch_size(batch)
-    for target in found:
+    for target in resolved_targets:
         if size % target.devices:
             raise InputError(
                 f"batch of {size}: does not divide among the {target.devices} devices of "
                 f"{target.name}; give a multiple of {target.devices}"
             )
     checked = tuple(
-        _check(step, state, batch, target, name, largest, time_limit) for target in found
+        _check(step, state, batch, target, name, largest, time_limit) for target in resolved_targets
     )
     if results is not None:
         for record in checked:

@@ -64,10 +64,10 @@ def flatten_step(step: Callable, state: Any, batch: Any) -> FlatStep:
     places = [place for place, leaf in enumerate(leaves) if is_array(leaf)]
 
     def function(*values: jax.Array) -> list[jax.Array]:
-        given = list(leaves)
+        all_leaves = list(leaves)
         for place, value in zip(places, values, strict=True):
-            given[place] = value
-        results = step(*jax.tree.unflatten(structure, given))
+            all_leaves[place] = value
+        results = step(*jax.tree.unflatten(structure, all_leaves))
         return [leaf for leaf in jax.tree.leaves(results) if is_array(leaf)]
 
     arguments = [jax.ShapeDtypeStruct(leaves[i].shape, leaves[i].dtype) for i in places]

@@ -32,14 +32,14 @@ def operations(function: Callable, *args: Any, platform: str) -> tuple[Operation
 
 
 def _kernels(graph: Graph, platform: str) -> list[Operation]:
-    found: list[Operation] = []
+    kernels: list[Operation] = []
     for node in graph.nodes:
         if node.bodies:
             inner = [item for body in node.bodies for item in _kernels(body, platform)]
-            found += [item.scaled(node.times, item.count * node.times) for item in inner]
+            kernels += [item.scaled(node.times, item.count * node.times) for item in inner]
         elif (kind := single_kind(node)) is not None:
-            found.append(_single(graph, node, kind))
-    return found + fusions(graph, platform)
+            kernels.append(_single(graph, node, kind))
+    return kernels + fusions(graph, platform)
 
 
 def _single(graph: Graph, node: Node, kind: str) -> Operation:

@@ -89,5 +89,5 @@ def trace_costs(run: PublishedRun) -> tuple[Operation, ...]:
     spec = ProgramSpec(run.model, run.batch, "jit", precision, run.image_size)
     program = build_program(spec)
     platform = run.hardware.platform
-    found = operations(program.step, program.state, program.batch, platform=platform)
-    return tuple(dataclasses.replace(item, equation=None) for item in merged(found))
+    kernels = operations(program.step, program.state, program.batch, platform=platform)
+    return tuple(dataclasses.replace(item, equation=None) for item in merged(kernels))

@@ -150,7 +150,7 @@ def target(name: str) -> Target:
     Raises:
       InputError: an unknown target, or a slice of a size that does not exist.
     """
-    given, name = name, target_names.canonical(name, _aliases())
+    requested, name = name, target_names.canonical(name, _aliases())
     if match := re.fullmatch(r"cpu(?:-([1-9]\d*))?", name):
         count = _check_count(name, int(match[1] or 1))
         return Target(name, "cpu", str(count), chips=count, devices=count)
@@ -161,7 +161,7 @@ def target(name: str) -> Target:
         shape = r"[1-9]\d*(?:x[1-9]\d*)+"
         if match := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:({shape}))?", name):
             return _tpu(name, row, match[1], match[2])
-    raise target_names.unknown(given, known_names())
+    raise target_names.unknown(requested, known_names())
 
 
 def _aliases() -> dict[str, str]:

@@ -142,7 +142,7 @@ def _memory(metrics: dict[str, float]) -> str:
 
 
 def _largest_batch(record: Record) -> str:
-    metrics, tried = record.metrics, len(record.provenance["batches_tried"])
+    metrics, count = record.metrics, len(record.provenance["batches_tried"])
     if "largest_batch" in metrics:
         fits = f"a batch of {metrics['largest_batch']:,} fits"
         refused = ", more was not tried"
@@ -150,7 +150,7 @@ def _largest_batch(record: Record) -> str:
         fits, refused = "no batch that fits was found", ""
     if "smallest_refused_batch" in metrics:
         refused = f", one of {metrics['smallest_refused_batch']:,} does not"
-    return f"{fits}{refused} ({tried} batches tried){_recomputed(metrics)}"
+    return f"{fits}{refused} ({count} batches tried){_recomputed(metrics)}"
 
 
 def _recomputed(metrics: dict[str, float]) -> str:

@@ -161,6 +161,8 @@ def measure(case: Case, context: Context) -> CaseResult:
             environment={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"},
         )
         say = partial(context.console.print, highlight=False)
+        for remark in _remarks(case.config):
+            say(remark)
         say(f"{case.config.model}: the first step, without and with a compilation cache")
         first_steps = _measure_first_steps(start, folder)
         try:

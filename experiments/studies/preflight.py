@@ -267,19 +267,19 @@ def _estimate(
     """The expected time and cost of a step, and remarks; with the measured time if there is one."""
     communication = bounds.metrics.get("communication_bound")
     precision = case.settings["precision"]
-    found = estimate_step(result.operations, target, precision, communication)
-    if found is None:
+    estimate = estimate_step(result.operations, target, precision, communication)
+    if estimate is None:
         return {}, []
     price = bounds.metrics.get("price_per_hour")
-    metrics = estimate_metrics(found, case.settings["batch_size"], price, epoch_images)
+    metrics = estimate_metrics(estimate, case.settings["batch_size"], price, epoch_images)
     if communication:
-        metrics["communication_share_estimate"] = communication / found.seconds
-    remarks = list(estimate_remarks(found))
+        metrics["communication_share_estimate"] = communication / estimate.seconds
+    remarks = list(estimate_remarks(estimate))
     if (measured := _measured(case, target)) is not None:
-        metrics["step_time_estimate_error"] = found.seconds / measured - 1
+        metrics["step_time_estimate_error"] = estimate.seconds / measured - 1
         remarks.append(
             f"measured: {measured:.4g} s a step; the estimate is off by "
-            f"{found.seconds / measured - 1:+.0%}"
+            f"{estimate.seconds / measured - 1:+.0%}"
         )
     return metrics, remarks
 

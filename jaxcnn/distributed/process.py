@@ -63,11 +63,11 @@ def this_process(coordinator: str | None, count: int | None, index: int | None) 
     >>> this_process("localhost:9876", 2, 0).index
     0
     """
-    given = {"--coordinator": coordinator, "--num-processes": count, "--process-id": index}
-    missing = [name for name, value in given.items() if value is None]
+    options = {"--coordinator": coordinator, "--num-processes": count, "--process-id": index}
+    missing = [name for name, value in options.items() if value is None]
     if not missing:
         return Process(coordinator, count, index)
-    if len(missing) < len(given):
+    if len(missing) < len(options):
         raise InputError(
             f"{', '.join(missing)}: missing; --coordinator, --num-processes and --process-id go "
             "together (a known cluster needs none of them)"

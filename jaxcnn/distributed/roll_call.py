@@ -60,8 +60,8 @@ def _answer_all(process: Process, own: Report, deadline: float, timeout: float) 
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(_listening(process))
         connections = []
-        while len(reports) < process.count and (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
+        while len(reports) < process.count and (seconds_left := deadline - time.monotonic()) > 0:
+            server.settimeout(seconds_left)
             try:
                 connection = stack.enter_context(server.accept()[0])
             except TimeoutError:
@@ -88,11 +88,13 @@ def _report(process: Process, own: Report, deadline: float, timeout: float) -> d
         f"within {timeout:g} s (--connect-timeout): start process 0 too, and check the address, "
         "the port and the firewall"
     )
-    while (left := deadline - time.monotonic()) > 0:
+    while (seconds_left := deadline - time.monotonic()) > 0:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), left) as connection:
+            with socket.create_connection(
+                (host.strip("[]"), int(port)), seconds_left
+            ) as connection:
                 _send(connection, own)
-                answer = _read(connection, left + _READ_SECONDS)
+                answer = _read(connection, seconds_left + _READ_SECONDS)
         except OSError:
             answer = None
         if answer is not None:

@@ -49,11 +49,11 @@ def verify(folder: epath.Path, name: str, step: int) -> None:
     expected = json.loads(path.read_text())
     if not isinstance(expected, dict):
         raise ValueError(f"{_FOLDER}/{path.name} is not a JSON object")
-    found = _digests(Path(folder) / name / str(step))
-    for file in sorted(expected.keys() | found.keys()):
-        if file not in found:
+    digests = _digests(Path(folder) / name / str(step))
+    for file in sorted(expected.keys() | digests.keys()):
+        if file not in digests:
             raise ValueError(f"{name}/{step}/{file} is missing")
-        if expected.get(file) != found[file]:
+        if expected.get(file) != digests[file]:
             raise ValueError(f"{name}/{step}/{file} is not what was saved: its SHA-256 differs")
 
 

@@ -63,12 +63,12 @@ def test_signals_at_any_time(tmp_path, capsys):
             continue
         seconds = time.monotonic() - begin
         outcomes[f"exit code {process.returncode}"] += 1
-        left = [path.name for path in temporary.iterdir() if path.name.startswith("jaxcnn-")]
+        leftovers = [path.name for path in temporary.iterdir() if path.name.startswith("jaxcnn-")]
         is_clear = process.returncode == 0 or "interrupted" in error or not error
-        if process.returncode not in (0, 130) or "Traceback" in error or left or not is_clear:
+        if process.returncode not in (0, 130) or "Traceback" in error or leftovers or not is_clear:
             place = f"{delay:.1f} s"
             said = (output[-500:], error[-500:])
-            failures.append((name, which.name, place, process.returncode, left, *said))
+            failures.append((name, which.name, place, process.returncode, leftovers, *said))
         assert seconds < PATIENCE
     attacks.report(capsys, "signals", outcomes)
     assert failures == []

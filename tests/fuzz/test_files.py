@@ -110,12 +110,12 @@ def test_a_bit_flipped_in_any_file_of_a_checkpoint_is_noticed(checkpoint, tmp_pa
         file = copy / rng.choice(files).relative_to(checkpoint)
         file.write_bytes(flipped(file.read_bytes(), rng))
         try:
-            found = weights.read_checkpoint(copy)
+            arrays = weights.read_checkpoint(copy)
         except InputError as error:
             assert file.name in str(error) and "\n" not in str(error)
             outcomes["noticed"] += 1
         else:
-            same = all(np.array_equal(found[name], expected[name]) for name in expected)
+            same = all(np.array_equal(arrays[name], expected[name]) for name in expected)
             outcomes["without effect" if same else "UNNOTICED"] += 1
     attacks.report(capsys, "flipped bits in checkpoints", outcomes)
     assert outcomes["UNNOTICED"] == outcomes["without effect"] == 0

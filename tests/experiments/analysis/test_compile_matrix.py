@@ -33,13 +33,13 @@ def test_the_matrix_has_a_cell_for_each_program_with_the_reason():
 
 def test_a_failure_does_not_hide_behind_a_smaller_batch_nor_the_other_way_round():
     """16 images fit and 32 do not, in whichever order they were compiled; 64 do not either."""
-    found = [
+    in_order = [
         record("a", "t", "out_of_memory", "20 of 16", batch=32),
         record("a", "t", "predicted", batch=16),
         record("a", "t", "predicted", batch=8),
         record("a", "t", "out_of_memory", "40 of 16", batch=64),
     ]
-    for records in (found, found[::-1]):
+    for records in (in_order, in_order[::-1]):
         (cell,) = compile_matrix.portability(records).cells.values()
         assert (cell.state, cell.batch, cell.refused.batch) == ("compiled", 16, 32)
         assert cell.refused.reason == "20 of 16"

@@ -70,11 +70,15 @@ def test_float32_is_computed_in_tf32_from_ampere_on_and_in_bfloat16_on_a_tpu():
 def test_an_estimate_has_the_interval_of_the_misses_of_the_fit():
     items = [Operation(ELEMENTWISE, 0.0, 1e9)]
     fit = time_model.saved_fit()
-    found = time_model.estimate(items, LIMITS, communication=1.0)
+    estimate = time_model.estimate(items, LIMITS, communication=1.0)
     factor = fit.uncertainty**INTERVAL
-    assert (found.seconds / found.low, found.high / found.seconds) == pytest.approx((factor,) * 2)
+    assert (estimate.seconds / estimate.low, estimate.high / estimate.seconds) == pytest.approx(
+        (factor,) * 2
+    )
     assert 1.1 < fit.uncertainty < 1.5
-    assert sum(found.shares.values()) == pytest.approx(1.0) and found.shares["communication"] > 0
+    assert (
+        sum(estimate.shares.values()) == pytest.approx(1.0) and estimate.shares["communication"] > 0
+    )
 
 
 def test_a_chip_of_two_devices_is_divided_between_them():
@@ -124,8 +128,8 @@ def test_resnet50_is_predicted_within_25_percent_by_fits_without_its_chip():
     predicted = {}
     for item in fitting.without_chip(list(PUBLISHED)):
         run = item.run
-        wanted = (run.software, run.rate) == PUBLISHED[run.chip] and run.precision == "half"
-        if run.model == "resnet50" and wanted:
+        is_published = (run.software, run.rate) == PUBLISHED[run.chip] and run.precision == "half"
+        if run.model == "resnet50" and is_published:
             predicted[run.chip] = item
     assert predicted.keys() == PUBLISHED.keys()
     text = (ROOT / "docs" / "preflight.md").read_text(encoding="utf-8")

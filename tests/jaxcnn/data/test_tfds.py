@@ -48,8 +48,8 @@ def test_images_of_any_size_have_no_sides(tmp_path):
         shape = {"dimensions": ["-1", "-1", channels]}
         image = {"image": {"shape": shape}}
         features.write_text(json.dumps({"featuresDict": {"features": {"image": image}}}))
-        found = data.image_shape("tfds:mnist", data_dir=str(tmp_path))
-        assert found == (None, None, expected)
+        result = data.image_shape("tfds:mnist", data_dir=str(tmp_path))
+        assert result == (None, None, expected)
     features.write_text("{}")
     with pytest.raises(InputError, match="does not say how large the images are"):
         data.image_shape("tfds:mnist", data_dir=str(tmp_path))

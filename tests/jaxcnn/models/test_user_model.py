@@ -50,8 +50,8 @@ def test_relative_and_home_and_absolute_paths_are_one_model(file, monkeypatch):
     monkeypatch.chdir(file.parent)
     monkeypatch.setenv("HOME", str(file.parent))
     names = ("./net.py:Net", "net.py:Net", "~/net.py:Net", f"{file}:Net")
-    found = {models.load_user_model(name) for name in names}
-    (user,) = found
+    user_models = {models.load_user_model(name) for name in names}
+    (user,) = user_models
     assert (user.name, user.label) == (f"{file}:Net", "net.py:Net")
 
 
