@@ -100,13 +100,13 @@ def _devices() -> str:
 def _kernels() -> list[str]:
     """One line for the kernels in use, and one for each library."""
     try:
-        used = loader.instruction_set() or "none: XLA's own operations are used"
+        instruction_set = loader.instruction_set() or "none: XLA's own operations are used"
     except InputError as error:
-        used = f"none: {error}"
-    lines = [f"kernels in use: {used}"]
+        instruction_set = f"none: {error}"
+    lines = [f"kernels in use: {instruction_set}"]
     for name in loader.INSTRUCTION_SETS:
         library = loader.find_library(name)
-        status = "in use" if name == used else library.defect or _why_not_chosen()
+        status = "in use" if name == instruction_set else library.defect or _why_not_chosen()
         compiler = f" (compiled by {library.compiler})" if library.compiler else ""
         lines.append(f"kernels for {name}: {status}{compiler}")
     return lines

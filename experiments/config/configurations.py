@@ -169,16 +169,16 @@ def _read_values(key: str, value: Any, option: dataclasses.Field) -> Iterator[An
     """
     kind = Kind.of(option)
     words = _words(option, kind)
-    shown = f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}"
+    entry = f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}"
     for parts in _split(option, kind, value):
         if not parts or not all(_admits(kind, part) for part in parts):
-            raise InputError(f"{shown}: must be {words}")
+            raise InputError(f"{entry}: must be {words}")
         try:
             texts = [str(part) for part in parts]
             is_flag = kind.type is bool
             yield parts[0] if is_flag else parse_value(RunOptions, PROGRAM, option.name, texts)
         except InputError:
-            raise InputError(f"{shown}: must be {words}") from None
+            raise InputError(f"{entry}: must be {words}") from None
 
 
 def _split(option: dataclasses.Field, kind: Kind, value: Any) -> list[list[Any]]:

@@ -135,17 +135,17 @@ def _kill(process: subprocess.Popen) -> None:
 
 def _crash(exit_code: int, log_tail: str, limit: int) -> CaseResult:
     """The result of a child that left no response."""
-    allowed = f"{limit / 1e9:.2f} GB"
+    limit_text = f"{limit / 1e9:.2f} GB"
     if exit_code == -signal.SIGKILL:
         message = "the system killed the process, most likely for lack of memory"
         return CaseResult(status="out_of_memory", message=message)
     if is_out_of_memory(RuntimeError(log_tail)):
-        message = f"the process ran out of memory; it was allowed {allowed}"
+        message = f"the process ran out of memory; it was allowed {limit_text}"
         return CaseResult(status="out_of_memory", message=message)
     how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     lines = [line for line in log_tail.splitlines() if line.strip()]
     last = lines[-1] if lines else "it printed nothing"
-    message = f"the process, which was allowed {allowed} of memory, ended with {how}: {last}"
+    message = f"the process, which was allowed {limit_text} of memory, ended with {how}: {last}"
     return CaseResult(status="failed", message=message)
 
 
@@ -174,10 +174,10 @@ def _check_memory_limit(limit: int) -> None:
     Raises:
       InputError: the limit does not leave enough to compile anything.
     """
-    held = data_segment_size() or 0
-    if limit < held + MIN_COMPILE_MEMORY:
+    in_use = data_segment_size() or 0
+    if limit < in_use + MIN_COMPILE_MEMORY:
         raise InputError(
             f"{limit:,} bytes of memory for a case (--memory-limit) are too few: a process with "
-            f"JAX loaded holds {held:,} and needs {MIN_COMPILE_MEMORY:,} more to compile anything; "
-            f"allow {held + MIN_COMPILE_MEMORY:,} at least"
+            f"JAX loaded holds {in_use:,} and needs {MIN_COMPILE_MEMORY:,} more to compile "
+            f"anything; allow {in_use + MIN_COMPILE_MEMORY:,} at least"
         )

@@ -74,9 +74,13 @@ def run_launch(
             Turn(worker, work) for worker in workers.values() for work in PEERS[worker.peer].works
         ]
         result = time_interleaved(turns, rounds, sample=sample, calls=calls)
-        kept = {peer: worker.call("freed_memory_kept") for peer, worker in workers.items()}
-    memory = {peer: outputs[peer]["memory"] for peer in kept if "memory" in outputs[peer]}
-    return Launch(result, memory, differences, kept, excluded)
+        freed_memory_kept = {
+            peer: worker.call("freed_memory_kept") for peer, worker in workers.items()
+        }
+    memory = {
+        peer: outputs[peer]["memory"] for peer in freed_memory_kept if "memory" in outputs[peer]
+    }
+    return Launch(result, memory, differences, freed_memory_kept, excluded)
 
 
 @contextlib.contextmanager

@@ -63,16 +63,16 @@ def contenders(samples: Mapping[str, Sequence[float]]) -> list[str]:
     ['ours', 'torch']
     """
     launches = {name: [each] for name, each in samples.items()}
-    kept = ["ours"]
+    names = ["ours"]
     for work in ("train", "infer"):
         fastest = _fastest(launches, work)
         limit = CONTENDER * _median(launches[f"{fastest}: {work}"]) if fastest else 0.0
-        kept += [
+        names += [
             name.partition(":")[0]
             for name, each in launches.items()
             if name.startswith(RIVALS) and name.endswith(f": {work}") and _median(each) <= limit
         ]
-    return list(dict.fromkeys(kept))
+    return list(dict.fromkeys(names))
 
 
 def _median(samples: Launches) -> float:

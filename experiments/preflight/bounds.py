@@ -98,8 +98,8 @@ def _roofline(spec: ProgramSpec, target: Target) -> Roofline | None:
     peak = peak_for(device, spec.precision) if device else None
     if device is None or peak is None or device.bandwidth is None:
         return None
-    used = parallel.device_count(spec.strategy, target.devices)
-    chips = target.chips * used / target.devices
+    device_count = parallel.device_count(spec.strategy, target.devices)
+    chips = target.chips * device_count / target.devices
     return Roofline(peak.value * chips, device.bandwidth.value * chips)
 
 

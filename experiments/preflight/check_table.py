@@ -26,7 +26,7 @@ def check_table(rows: Sequence[Record]) -> Table:
 def _cells(record: Record) -> tuple[str, ...]:
     metrics, settings = record.metrics, record.settings
     outcome = "" if record.status == "predicted" else f" {record.status}"
-    sent = ", ".join(
+    collectives = ", ".join(
         f"{entry['count']} × {entry['kind']}" for entry in record.provenance["collectives"]
     )
     return (
@@ -36,7 +36,7 @@ def _cells(record: Record) -> tuple[str, ...]:
         f"{metrics['largest_batch']:,}" if "largest_batch" in metrics else "–",
         _interval("step_time_estimate", metrics),
         _interval("images_per_second_estimate", metrics),
-        sent or "–",
+        collectives or "–",
     )
 
 

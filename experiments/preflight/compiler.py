@@ -70,9 +70,9 @@ class Compiler:
         program = self._program(request)
         if isinstance(program, CompileResult):  # the process was lost while it lowered
             return program
-        known = self.cache.result(request, program) if program and not self._fresh else None
-        if known is not None:
-            return known
+        cached = self.cache.result(request, program) if program and not self._fresh else None
+        if cached is not None:
+            return cached
         self.compilations += 1
         result = self._ask("compile", request)
         if program and result.state in _CACHED_STATES:
@@ -91,8 +91,8 @@ class Compiler:
     def _program(self, request: CompileRequest | ExportedRequest) -> str | CompileResult:
         if isinstance(request, ExportedRequest):
             return hashlib.sha256(request.program).hexdigest()[:24]
-        if known := self.cache.program(request):
-            return known
+        if cached := self.cache.program(request):
+            return cached
         program = self._ask("digest", request)
         if isinstance(program, str) and program:
             self.cache.keep_program(request, program)

@@ -60,20 +60,20 @@ def fusions(graph: Graph, platform: str) -> list[Operation]:
         is_fused = not node.bodies and single_kind(node) is None
         if is_fused:
             source = _source(graph, index, node, sources, in_memory)
-            used: Iterable[int] = source.reads
+            inputs: Iterable[int] = source.reads
             in_memory |= _worth_storing(graph, node, source, consumers)
         else:
-            used = node.operands
-        level = 1 + max((levels.get(place, 0) for place in used), default=0)
+            inputs = node.operands
+        level = 1 + max((levels.get(place, 0) for place in inputs), default=0)
         for place in node.results:
             levels[place] = level
             if is_fused:
                 sources[place] = source
-        written = [place for place in node.results if is_fused and place in in_memory]
-        if written:
+        writes = [place for place in node.results if is_fused and place in in_memory]
+        if writes:
             largest = max(source.reads, key=lambda p: source.reads[p], default=-1)
             key = (index, index) if on_cpu else (level, largest)
-            roots.setdefault(key, []).extend(written)
+            roots.setdefault(key, []).extend(writes)
     return [_fusion(graph, places, sources) for places in roots.values()]
 
 

@@ -139,7 +139,7 @@ def _count(request: CompileRequest, program: Program) -> dict[str, Any]:
     count = parallel.state_copies(spec.strategy, available)
     shares = parallel.batch_multiple(spec.strategy, available, spec.mesh)
     share = parallel.batch_share(program.batch, shares)
-    used = parallel.device_count(spec.strategy, available)
+    device_count = parallel.device_count(spec.strategy, available)
     kernels = operations(program.step, program.state, share, platform=request.target.platform)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
@@ -149,7 +149,9 @@ def _count(request: CompileRequest, program: Program) -> dict[str, Any]:
             * compulsory_bytes(program.step, program.state, share)
         ),
         "parameters": program.parameters,
-        "operations": tuple(item.scaled(shares / used, item.count) for item in merged(kernels)),
+        "operations": tuple(
+            item.scaled(shares / device_count, item.count) for item in merged(kernels)
+        ),
     }
 
 

@@ -45,9 +45,9 @@ def with_present_names(entry: dict[str, Any]) -> dict[str, Any]:
     metrics = entry.get("metrics", {})
     if entry.get("study") != "peers" or "once_step_time" not in metrics:
         return entry
-    kept = {name: value for name, value in metrics.items() if name not in DROPPED_METRICS}
+    remaining = {name: value for name, value in metrics.items() if name not in DROPPED_METRICS}
     samples = entry.get("samples", {})
     return entry | {
-        "metrics": {RENAMED_METRICS.get(name, name): value for name, value in kept.items()},
+        "metrics": {RENAMED_METRICS.get(name, name): value for name, value in remaining.items()},
         "samples": {RENAMED_SAMPLES.get(name, name): value for name, value in samples.items()},
     }

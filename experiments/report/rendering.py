@@ -73,7 +73,7 @@ def render(html: str, suffix: str, option: str) -> bytes:
 
 def _run(command: list[str], option: str) -> str:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
@@ -81,4 +81,4 @@ def _run(command: list[str], option: str) -> str:
             f"{option}: {command[0]} failed ({type(error).__name__}); choose a name that ends with "
             ".html, and print it from a browser"
         ) from error
-    return done.stdout
+    return result.stdout

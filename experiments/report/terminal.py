@@ -88,13 +88,13 @@ def _row_label(label: str, status: str) -> str:
 
 def _columns_that_fit(cells: Mapping[str, Sequence[str]], room: int) -> tuple[list[str], list[str]]:
     """The first columns that fit into so many characters, and the others."""
-    shown = []
+    columns = []
     for name, texts in cells.items():
         room -= 2 + max(map(len, (*name.split("_"), *texts)))
         if room < 0:
             break
-        shown.append(name)
-    return shown, list(cells)[len(shown) :]
+        columns.append(name)
+    return columns, list(cells)[len(columns) :]
 
 
 def _lines_below(

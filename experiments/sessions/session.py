@@ -92,8 +92,8 @@ def _report_unused(
     from experiments.harness.unused_options import unused_options
 
     for name in unused_options(configs, studies, devices):
-        chosen = ",".join(each.name for each in studies)
-        console.print(f"note: {option_name(name)} has no effect on --study={chosen}")
+        names = ",".join(each.name for each in studies)
+        console.print(f"note: {option_name(name)} has no effect on --study={names}")
 
 
 def _plan(

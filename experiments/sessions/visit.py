@@ -78,8 +78,8 @@ def _run_on_host(item: "Item", arguments: Sequence[str], limit: "Deadline") -> O
     options = [f"--time-limit-total={seconds}s", "--device=cpu"]
     command = [sys.executable, "-m", "experiments.run", *item.options, *arguments, *options]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, env=environment, stdout=sys.stderr)
-    return Outcome(OK if done.returncode == 0 else FAILED)
+    result = subprocess.run(command, env=environment, stdout=sys.stderr)
+    return Outcome(OK if result.returncode == 0 else FAILED)
 
 
 def _state(outcome: Outcome, limit: "Deadline") -> str:

@@ -207,8 +207,8 @@ def _run_launches(
             calls=launches[0].rounds.calls if launches else None,
             report=partial(_report, say, title),
         )
-        kept = contenders(launch.rounds.samples)
-        peers = [peer for peer in peers if peer in kept and peer not in launch.excluded]
+        remaining = contenders(launch.rounds.samples)
+        peers = [peer for peer in peers if peer in remaining and peer not in launch.excluded]
         launches.append(launch)
     return launches
 

@@ -290,5 +290,5 @@ def _measured(case: Case, target: Target) -> float | None:
         return None
     loaded, _ = load([case.config.results, PUBLISHED])
     measured = [record for record in loaded if record.study != "preflight"]
-    used = parallel.device_count(case.settings["strategy"], target.devices)
-    return measured_step_time(measured, target.device, used, case.settings)
+    device_count = parallel.device_count(case.settings["strategy"], target.devices)
+    return measured_step_time(measured, target.device, device_count, case.settings)

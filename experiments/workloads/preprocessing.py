@@ -68,12 +68,15 @@ class Preprocessing:
         Raises:
           ValueError: a field is missing, of a wrong type, or out of bounds.
         """
-        read = msgspec.convert(saved, cls)  # its errors are `ValueError`
-        sides = read.size, read.resize
-        if not all(1 <= side <= MAX_IMAGE_SIZE for side in sides) or read.channels not in (1, 3):
-            raise ValueError(f"images of {sides} pixels and {read.channels} channels")
-        if read.normalise not in NORMALISATIONS or not read.classes:
-            raise ValueError(f"normalise {read.normalise!r:.30}, {len(read.classes)} classes")
-        if not all(math.isfinite(value) for value in (*read.mean, *read.std)) or 0 in read.std:
+        result = msgspec.convert(saved, cls)  # its errors are `ValueError`
+        sides = result.size, result.resize
+        if not all(1 <= side <= MAX_IMAGE_SIZE for side in sides) or result.channels not in (1, 3):
+            raise ValueError(f"images of {sides} pixels and {result.channels} channels")
+        if result.normalise not in NORMALISATIONS or not result.classes:
+            raise ValueError(f"normalise {result.normalise!r:.30}, {len(result.classes)} classes")
+        if (
+            not all(math.isfinite(value) for value in (*result.mean, *result.std))
+            or 0 in result.std
+        ):
             raise ValueError("a mean or a standard deviation that is not finite, or 0")
-        return read
+        return result

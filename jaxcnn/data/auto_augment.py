@@ -93,10 +93,10 @@ def _apply_random(image: Array, key: Array, ranges: Ranges, strength: int | None
     """A random operation in a random direction; the strength is random too if it is None."""
     operation_key, strength_key, sign_key = jax.random.split(key, 3)
     operation = jax.random.randint(operation_key, (), 0, len(OPERATIONS))
-    chosen = jax.random.randint(strength_key, (), 0, STRENGTHS) if strength is None else strength
+    level = jax.random.randint(strength_key, (), 0, STRENGTHS) if strength is None else strength
     direction = jax.random.bernoulli(sign_key).astype(jnp.int32)
     table = jnp.asarray(magnitudes(ranges))
-    return apply_operation(image, operation, table[direction, operation, chosen])
+    return apply_operation(image, operation, table[direction, operation, level])
 
 
 def magnitudes(ranges: Ranges) -> np.ndarray:

@@ -146,9 +146,9 @@ def _check_outputs(
     """Traces the network in both modes and checks the shape of its outputs."""
     graphdef, state = nnx.split(model)
     images = jax.ShapeDtypeStruct((_IMAGES, *input_shape), jnp.float32)
-    shown = "×".join(map(str, input_shape))
+    size = "×".join(map(str, input_shape))
     for train in (False, True):
-        with reported(f"model {user.label}: calling it with images of {shown}", user.folder):
+        with reported(f"model {user.label}: calling it with images of {size}", user.folder):
             outputs = jax.eval_shape(
                 lambda state, images, train=train: _run(graphdef, state, images, train),
                 state,
@@ -157,7 +157,7 @@ def _check_outputs(
         is_array = isinstance(outputs, jax.ShapeDtypeStruct)
         if not is_array or outputs.shape != (_IMAGES, num_classes):
             raise InputError(
-                f"model {user.label} returns {_describe(outputs)} for {_IMAGES} images of {shown}; "
+                f"model {user.label} returns {_describe(outputs)} for {_IMAGES} images of {size}; "
                 f"it must return logits [N, num_classes], here [{_IMAGES}, {num_classes}]"
             )
 

@@ -44,9 +44,9 @@ class Members:
             raise ValueError(
                 f"at least one member and one device are needed, got {count} and {len(devices)}"
             )
-        used = max(number for number in range(1, len(devices) + 1) if count % number == 0)
+        device_count = max(number for number in range(1, len(devices) + 1) if count % number == 0)
         self.count = count
-        self.devices = tuple(devices[:used])
+        self.devices = tuple(devices[:device_count])
         self.options = compiler_options(devices[0].platform)
         self._mesh = Mesh(self.devices, (AXIS,))
 

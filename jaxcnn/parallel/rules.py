@@ -161,14 +161,14 @@ def _checked_spec(
     """
     spec = rule.spec
     entries = (spec.mesh_axis,) if isinstance(spec, LargestAxis) else tuple(spec)
-    used = [axis for entry in entries for axis in _mesh_axes(entry)]
-    for axis in used:
+    axes = [axis for entry in entries for axis in _mesh_axes(entry)]
+    for axis in axes:
         if axis not in mesh.shape:
             raise InputError(
                 f"sharding rule {rule.path!r} divides {name} over mesh axis {axis!r}; "
                 f"the mesh has {', '.join(mesh.axis_names)}"
             )
-        if used.count(axis) > 1:
+        if axes.count(axis) > 1:
             raise InputError(
                 f"sharding rule {rule.path!r} divides {name} over mesh axis {axis!r} twice"
             )

@@ -91,15 +91,15 @@ def records(page: PageRecords) -> Section | None:
 
 
 def _study_table(group: Sequence[Record]) -> Table:
-    shown = group[-MAX_ROWS:]
-    names = metrics_with_values(list(METRICS), shown)
-    own_first = sorted(shown, key=is_published)
+    newest = group[-MAX_ROWS:]
+    names = metrics_with_values(list(METRICS), newest)
+    own_first = sorted(newest, key=is_published)
     notes = list(dict.fromkeys(remark for record in own_first for remark in remarks(record)))
     hidden = len(notes) - MAX_NOTES
     return Table(
         group[0].study,
         ("accelerator", *map(heading, names)),
-        [_record_row(record, names) for record in shown],
+        [_record_row(record, names) for record in newest],
         metric_tooltips(names),
         [
             *_older(len(group) - MAX_ROWS),
