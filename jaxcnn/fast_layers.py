@@ -116,7 +116,7 @@ class BatchNorm(nnx.BatchNorm):
         )
         for running, current in zip((self.mean, self.var), mean_and_variance, strict=True):
             # Not `running[...] = …`, which compares shardings: while a program is traced, JAX then
-            # searches all of it for an error message that nobody reads.
+            # searches all of it for an error message that is then dropped.
             running.set_value(self.momentum * running[...] + (1 - self.momentum) * current)
         return result.astype(x.dtype)
 

@@ -69,7 +69,7 @@ def take_sample(call: Callable[[], Any], calls: int, clock: Clock) -> float:
 
     A device runs its programs in the order of the calls, so that the last is the last to end.
     """
-    with jax.transfer_guard("disallow"):  # a copy that nobody asked for would be timed as well
+    with jax.transfer_guard("disallow"):  # an implicit copy would be timed as well
         start = clock()
         for _ in range(calls):
             result = call()

@@ -20,7 +20,7 @@ TILE = 128  # images of a device's share: compilers lay the batch out in tiles o
 # A compiler that recomputes activations to save memory has more FLOPs per image than it needs.
 RECOMPUTES = 1.05
 MAX_GROWTH = 1024  # the next batch is at most this many times the largest one known to fit
-# Images: nobody trains with larger batches, and compilers take minutes over some of the arrays.
+# Images: larger batches are not used in training, and compilers take minutes over some arrays.
 MAX_PER_DEVICE = 2**17
 
 

@@ -70,7 +70,7 @@ class ResultCache:
     def program(self, request: CompileRequest) -> str:
         """The hash of a lowered program that was lowered before; else empty.
 
-        A user's own model has none: it may import files that nobody knows of.
+        A user's own model has none: it may import files that are not part of the key.
         """
         program = "" if request.spec.model_digest else self._read(self._program_key(request))
         return program if isinstance(program, str) else ""

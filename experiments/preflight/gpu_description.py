@@ -1,4 +1,4 @@
-"""What XLA has to be told of a GPU that is not attached, to compile for it."""
+"""What XLA needs to know of a GPU that is not attached, to compile for it."""
 
 from collections.abc import Iterable
 from typing import Any

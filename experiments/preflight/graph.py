@@ -119,7 +119,7 @@ class Graph:
 
 
 def build_graph(jaxpr: Any, platform: str) -> Graph:
-    """The graph of a jaxpr, without operations whose results nobody reads, each operation once.
+    """The graph of a jaxpr, without operations whose results are not used, each operation once.
 
     Args:
       jaxpr: open, as `experiments.measure.flops.traced` returns it.

@@ -108,7 +108,7 @@ class Target:
 
     @property
     def topology_options(self) -> dict[str, Any]:
-        """What libtpu has to be told of a slice beside its name.
+        """What libtpu needs to know of a slice beside its name.
 
         Up to version 0.0.42 it takes a host of four chips for granted, even for a single chip.
         """

@@ -25,7 +25,7 @@ class CaptionedImage:
 
     Attributes:
       source: a ``data:`` URL of a PNG.
-      caption: plain text; whoever shows it has to escape it.
+      caption: plain text; the caller has to escape it.
     """
 
     source: str

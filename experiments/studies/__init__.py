@@ -47,7 +47,7 @@ STUDIES: dict[str, Study] = {
         has_figures_of_merit=kernels.has_figures_of_merit,
     ),
     "detection": Study(
-        about="can the detector learn a handful of images by heart?",
+        about="can the detector overfit a handful of images?",
         cases=detection.cases,
         measure=detection.measure,
         columns=detection.COLUMNS,

@@ -195,7 +195,7 @@ def _trained_layers(config: RunConfig, model: nnx.Module) -> tuple[str, ...]:
     """The layers that are trained; empty for all.
 
     Raises:
-      InputError: the last layer alone is to be trained, and it cannot be told which one that is.
+      InputError: the last layer alone is to be trained, and it is not clear which one that is.
     """
     heads = models.heads(model) if config.freeze else ()
     if config.freeze and not heads:

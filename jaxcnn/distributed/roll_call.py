@@ -75,7 +75,7 @@ def _answer_all(process: Process, own: Report, deadline: float, timeout: float) 
         answer = {"error": problem} if problem else {"hosts": [hosts[i] for i in sorted(hosts)]}
         for connection in connections:
             _send(connection, answer)
-        for connection in connections:  # whoever closes first keeps the port busy: let it be them
+        for connection in connections:  # the side that closes first keeps its port busy
             _read(connection, 1.0)
     return answer
 

@@ -1,4 +1,4 @@
-"""Operations of JAX with another lowering for CPUs, for programs that ask for it.
+"""Operations of JAX with another lowering for CPUs, in programs that opt in.
 
 An operation that is bound within `fast_on_cpu`, and every operation that JAX derives from it
 (gradients, batched versions, gradients of those), carries a mark in its metadata. Where a program
@@ -151,7 +151,7 @@ def with_cpu_kernel(function: Callable[..., Array], kernel: Callable[..., Array]
     @functools.wraps(function)
     def call(*arrays: Array, **static: Any) -> Array:
         with fast_on_cpu():
-            # Part of the operation, so that whoever counts a program's products finds them.
+            # Part of the operation, so that code that counts a program's products finds them.
             reference = jax.make_jaxpr(functools.partial(function, **static))(*arrays)
             return primitive.bind(*arrays, reference=reference, **static)
 

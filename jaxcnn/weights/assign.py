@@ -83,7 +83,7 @@ def assign(model: nnx.Module, weights: Weights, *, new_head: bool = False) -> li
 def _unfit_head_names(expected: dict[str, Shape], weights: Weights) -> list[str]:
     """All names of the head's layers for which an array is missing or of another shape.
 
-    A layer is kept as a whole: an initial kernel with somebody else's bias would make no sense.
+    A layer is kept as a whole: an initial kernel with a bias from the file would make no sense.
     """
     unfit_layers = {
         _layer(name)
