@@ -39,7 +39,10 @@ class NetworkBuilder:
             module = self._build(layer, shape, unflattened).eval()
             with torch.no_grad():
                 outputs = tuple(module(torch.zeros(1, *shape)).shape[1:])
-            unflattened = shape if isinstance(layer, layers.Flatten) else outputs
+            if isinstance(layer, layers.Flatten):
+                unflattened = shape
+            elif not isinstance(layer, layers.Dropout | layers.Activation):
+                unflattened = outputs
             shape = outputs
             built.append(module)
         return torch.nn.Sequential(*built)
@@ -50,7 +53,8 @@ class NetworkBuilder:
         Args:
           layer: to build.
           shape: of its inputs.
-          unflattened: their shape before `Flatten` if that was the previous layer, else the same.
+          unflattened: their shape before `Flatten` if nothing but dropout and activations came
+            after it, else the same.
         """
         from torch import nn
 
