@@ -5,6 +5,7 @@ A layer here has the attributes and the parameters of the Flax layer that it der
 computes the same up to rounding. GPU and TPU programs are those of Flax.
 """
 
+import functools
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
@@ -137,11 +138,32 @@ FAST_LAYERS: dict[type[nnx.Module], type[nnx.Module]] = {
 }
 
 
+@functools.cache
+def _fast_model(kind: type[nnx.Module]) -> type[nnx.Module]:
+    """A class like a user's model, whose own operations, such as pools, are fast too."""
+
+    class FastModel(_Fast, kind):  # type: ignore[valid-type, misc]  # a class that is a value
+        def __reduce_ex__(self, protocol):
+            _, (_, *arguments), *rest = super().__reduce_ex__(protocol)
+            return (_new_fast_model, (kind, *arguments), *rest)
+
+    FastModel.__name__, FastModel.__qualname__ = kind.__name__, kind.__qualname__
+    FastModel.__module__, FastModel.__doc__ = kind.__module__, kind.__doc__
+    return FastModel
+
+
+def _new_fast_model(kind: type[nnx.Module], *arguments: Any) -> nnx.Module:
+    """What `pickle` and `copy` begin with."""
+    return object.__new__(_fast_model(kind), *arguments)
+
+
 def accelerate(model: Model) -> Model:
     """Puts fast layers in place of Flax's own, in a model of any kind; the weights stay untouched.
 
     Layers of exactly the types in `FAST_LAYERS` change their class. Layers of derived classes, and
-    layers with functions of their own, are left alone.
+    layers with functions of their own, are left alone. So does the class of a model that has such
+    layers, to one that derives from it: convolutions and pools in its own ``__call__`` are then
+    fast as well, those of `nnx.max_pool` too.
 
     Args:
       model: changed in place.
@@ -156,11 +178,15 @@ def accelerate(model: Model) -> Model:
     >>> bool(jnp.allclose(accelerate(conv)(images), before, rtol=1e-4))
     True
     """
+    has_changed = False
     for _, module in nnx.iter_modules(model):
         fast = FAST_LAYERS.get(type(module))
         if fast is None:
             continue
+        has_changed = True
         if isinstance(module, nnx.Linear) and module.dot_general is lax.dot_general:
             module.dot_general = ops.dot_general
         object.__setattr__(module, "__class__", fast)  # past Flax's own bookkeeping of attributes
+    if has_changed and not isinstance(model, _Fast) and callable(model):
+        object.__setattr__(model, "__class__", _fast_model(type(model)))
     return model

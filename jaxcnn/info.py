@@ -27,8 +27,9 @@ def environment_info() -> str:
     """Describes this process in plain text, a line for each fact. Starts JAX.
 
     The lines are the versions of jaxcnn, its packages and Python, the system, the processor, JAX's
-    devices, the environment variables of JAX, XLA and jaxcnn, and one line for each library of CPU
-    kernels: whether it is in use, otherwise why not, and which compiler made it.
+    devices, the environment variables of JAX, XLA and jaxcnn, the CPU kernels and the instructions
+    for bfloat16 in use, and one line for each library of CPU kernels: whether it is in use,
+    otherwise why not, and which compiler made it.
 
     >>> print(environment_info())  # doctest: +ELLIPSIS
     jaxcnn: 0...
@@ -103,7 +104,12 @@ def _kernels() -> list[str]:
         instruction_set = loader.instruction_set() or "none: XLA's own operations are used"
     except InputError as error:
         instruction_set = f"none: {error}"
-    lines = [f"kernels in use: {instruction_set}"]
+    is_used = instruction_set in loader.INSTRUCTION_SETS
+    bfloat16 = loader.bfloat16_instructions() if is_used else None
+    lines = [
+        f"kernels in use: {instruction_set}",
+        f"instructions for bfloat16: {bfloat16 or 'none'}",
+    ]
     for name in loader.INSTRUCTION_SETS:
         library = loader.find_library(name)
         status = "in use" if name == instruction_set else library.defect or _why_not_chosen()

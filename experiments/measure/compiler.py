@@ -53,8 +53,8 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
 
 
 def uses_winograd(executable: jax.stages.Compiled) -> bool:
-    """Whether a program has convolutions of ours by Winograd's method."""
-    return re.search(r"winograd = [1-9]", executable.as_text() or "") is not None
+    """Whether a program has our convolutions by Winograd's method, in tiles of 2 or 4 pixels."""
+    return re.search(r"winograd = [24]", executable.as_text() or "") is not None
 
 
 def _cost_analysis(executable: jax.stages.Compiled) -> Any:

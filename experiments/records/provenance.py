@@ -41,6 +41,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "freed_memory_kept": allocation.keeps_freed_memory(),
         "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,
+        "cpu_bfloat16": native.bfloat16_instructions() if backend.platform == "cpu" else None,
         "matmul_precision": products or "default",
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

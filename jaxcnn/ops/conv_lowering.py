@@ -19,7 +19,8 @@ The gradients that JAX derives are convolutions as well, whose dimensions have o
 form would be correct. What tells them apart is the layout: examples come first in memory, and in
 the gradient with respect to the kernel they are summed over, like the channels of a convolution.
 
-The kernels compute half precisions in float32; only the operands and the result are rounded.
+The kernels sum in float32; only the operands and the result are rounded. Half precisions are
+converted to float32 for them, but bfloat16 is not where they have instructions for it.
 """
 
 import enum
@@ -72,7 +73,7 @@ class _Recognised:
 
     def __call__(self, first: Array, second: Array) -> Array:
         """The result for the operands of the recognised convolution."""
-        if native.can_compute(first, second):
+        if native.can_compute(first, second) and not self._is_direct(first, second):
             first, second = first.astype(jnp.float32), second.astype(jnp.float32)
         compute = {
             Form.FORWARD: self._convolve,
@@ -81,6 +82,15 @@ class _Recognised:
             Form.TRANSPOSED: self._transposed_kernel_gradient,
         }
         return compute[self.form](first, second).astype(self.dtype)
+
+    def _is_direct(self, first: Array, second: Array) -> bool:
+        """Whether the kernels compute it without conversion, and the result is rounded once.
+
+        The gradient with respect to volumes is a sum of such results.
+        """
+        is_sum = self.form is Form.IMAGES and len(self.spec.strides) == 3
+        is_native = cpu_convolution.can_be_native(self.spec, first, second)
+        return is_native and self.dtype == first.dtype and not is_sum
 
     def _convolve(self, images: Array, kernel: Array) -> Array:
         images, kernel = self._channels_last(images, kernel)
@@ -226,6 +236,26 @@ def _recognise(images, kernel, result, parameters: dict) -> _Recognised | None:
         spec = _spec_of_gradient(*sizes, image_dilation, dilation, lows, groups, precision)
         return recognised(Form.IMAGES, spec)
     return None
+
+
+def forward_spec(images, kernel, result, parameters: dict) -> ConvSpec | None:
+    """The specification of a convolution of ``[N, H, W, C]`` with ``[h, w, C / groups, D]``.
+
+    Args:
+      images, kernel, result: their types.
+      parameters: of the operation.
+
+    Returns:
+      None for convolutions in other layouts or over other axes, gradients, results of another type
+      than the operands, and convolutions that crop the images.
+    """
+    if result.ndim != 4 or not images.dtype == kernel.dtype == result.dtype:
+        return None
+    recognised = _recognise(images, kernel, result, parameters)
+    if recognised is None or recognised.form is not Form.FORWARD:
+        return None
+    is_usual = recognised.numbers == NHWC and not any(recognised.spec.crops)
+    return recognised.spec if is_usual else None
 
 
 def _reversed_pads(lows, taps, dilation) -> list[int]:

@@ -14,7 +14,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from jaxcnn.ops import conv_lowering as conv_lowering  # registers it
-from jaxcnn.ops import cpu_convolution
+from jaxcnn.ops import cpu_convolution, native
 from jaxcnn.ops.channels import channel_sums
 from jaxcnn.ops.conv_spec import ConvSpec, conv_spec
 from jaxcnn.ops.cpu_lowering import fast_on_cpu, with_cpu_kernel
@@ -111,10 +111,14 @@ def _reference_conv_relu(images, kernel, bias, *, spec):
 
 
 def _native_conv_relu(images, kernel, bias, *, spec):
-    return cpu_convolution.conv_relu(spec, images, kernel, bias)
+    if not cpu_convolution.can_activate(spec, images, kernel):
+        return jnp.maximum(cpu_convolution.convolve(spec, images, kernel) + bias, 0)
+    bias = bias.astype(jnp.float32)
+    ones = jnp.ones_like(bias)
+    return cpu_convolution.convolve_and_activate(spec, images, kernel, ones, bias, native.RELU)
 
 
-_conv_relu_call = with_cpu_kernel(_reference_conv_relu, _native_conv_relu)
+_conv_relu_call = with_cpu_kernel(_reference_conv_relu, _native_conv_relu, in_bfloat16=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))

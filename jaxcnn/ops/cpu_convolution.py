@@ -25,20 +25,42 @@ MAX_GROUPS = 8  # that XLA computes as one convolution each: its own grouped gra
 def convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
     """``[N, H, W, C]`` and ``[h, w, C / groups, D]`` to ``[N, H', W', D]``."""
     window = _window(spec)
-    if not (_can_be_native(images, kernel) and window.fits(spec.image_size, spec.kernel_size)):
+    if not (can_be_native(spec, images, kernel) and window.fits(spec.image_size, spec.kernel_size)):
         return _by_group(xla_convolve, spec, images, kernel)
     if repeats := _outputs_of_a_channel(spec, images, kernel.shape[3]):
         return native.depthwise(_repeat(images, repeats), kernel, window)
     return native.convolution(images, kernel, window)
 
 
-def conv_relu(spec: ConvSpec, images: Array, kernel: Array, bias: Array) -> Array:
-    """``relu(convolve(spec, images, kernel) + bias)``."""
-    window = _window(spec)
-    fits = window.fits(spec.image_size, spec.kernel_size)
-    if fits and spec.groups == 1 and _can_be_native(images, kernel, bias):
-        return native.conv_relu(images, kernel, bias, window)
-    return jnp.maximum(convolve(spec, images, kernel) + bias, 0)
+def can_activate(
+    spec: ConvSpec, images: Array | jax.ShapeDtypeStruct, kernel: Array | jax.ShapeDtypeStruct
+) -> bool:
+    """Whether `convolve_and_activate` can compute it, in any of the types that kernels convert."""
+    is_depthwise = _outputs_of_a_channel(spec, images, kernel.shape[3]) == 1
+    has_window = _window(spec).fits(spec.image_size, spec.kernel_size)
+    return has_window and (spec.groups == 1 or is_depthwise)
+
+
+def convolve_and_activate(
+    spec: ConvSpec,
+    images: Array,
+    kernel: Array,
+    factors: Array,
+    bias: Array,
+    activation: native.Activation,
+) -> Array:
+    """``activation(convolve(spec, images, kernel) * factors + bias)`` in one pass, by a kernel.
+
+    Args:
+      spec: one for which `can_activate` holds.
+      images, kernel: of types for which `can_be_native` holds.
+      factors, bias: ``f32[D]``.
+      activation: of the result.
+    """
+    operands = images, kernel, factors, bias
+    if _outputs_of_a_channel(spec, images, kernel.shape[3]):
+        return native.activated_depthwise(*operands, _window(spec), activation)
+    return native.activated_convolution(*operands, _window(spec), activation)
 
 
 def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
@@ -47,11 +69,12 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     The gradient is a convolution of the cotangent, with ``stride - 1`` zeros inserted between its
     pixels, with the flipped kernel. `strided_gradient` computes it without the zeros.
     """
-    if not _can_be_native(kernel, cotangent):
+    if not can_be_native(spec, kernel, cotangent):
         return _by_group(_xla_image_gradient, spec, kernel, cotangent)
     window = _window(spec)
     channels = kernel.shape[2] * spec.groups
-    repeats = spec.groups == channels and kernel.shape[3] // channels
+    is_depthwise = spec.groups == channels and kernel.dtype == jnp.float32
+    repeats = is_depthwise and kernel.shape[3] // channels
     if repeats:
         gradient = native.depthwise_image_gradient(cotangent, kernel, spec.image_size, window)
         return gradient.reshape(*gradient.shape[:3], channels, repeats).sum(4)
@@ -80,7 +103,7 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     exchange their roles: images ``[C, H, W, N]``, kernel ``[H', W', N, D]``, result
     ``[C, h, w, D]``. The strides and the dilation exchange theirs too.
     """
-    if not _can_be_native(images, cotangent):
+    if not can_be_native(spec, images, cotangent):
         return _by_group(_xla_kernel_gradient, spec, images, cotangent)
     window = _window(spec)
     if repeats := _outputs_of_a_channel(spec, images, cotangent.shape[3]):
@@ -94,11 +117,19 @@ def _window(spec: ConvSpec) -> Window:
     return Window(spec.strides, spec.pads, spec.dilation, spec.groups, spec.allows_winograd)
 
 
-def _can_be_native(*arrays: Array) -> bool:
+def can_be_native(spec: ConvSpec, *arrays: Array) -> bool:
+    """Whether the kernels compute with arrays of these types, without conversion.
+
+    Those for bfloat16 know no groups, and spread a NaN like Winograd's method.
+    """
+    if spec.groups == 1 and spec.allows_winograd and native.can_compute_bfloat16(*arrays):
+        return True
     return native.can_compute(*arrays) and all(array.dtype == jnp.float32 for array in arrays)
 
 
-def _outputs_of_a_channel(spec: ConvSpec, images: Array, outputs: int) -> int:
+def _outputs_of_a_channel(
+    spec: ConvSpec, images: Array | jax.ShapeDtypeStruct, outputs: int
+) -> int:
     """In a depthwise convolution the number of outputs for each channel; 0 in all others."""
     return outputs // spec.groups if spec.groups == images.shape[3] > 1 else 0
 

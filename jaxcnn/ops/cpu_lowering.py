@@ -111,13 +111,18 @@ _LEFT_OUT = (
 )
 
 
-def with_cpu_kernel(function: Callable[..., Array], kernel: Callable[..., Array]) -> Callable:
+def with_cpu_kernel(
+    function: Callable[..., Array], kernel: Callable[..., Array], *, in_bfloat16: bool = False
+) -> Callable:
     """The same function, computed by a native kernel in CPU programs where those are available.
 
     Args:
       function: of arrays, with static keyword arguments and a single result.
       kernel: computes the same, by `jaxcnn.ops.native`, of float32 arrays that are not empty. Half
         precisions are converted for it.
+      in_bfloat16: whether it also computes with bfloat16 arrays, where
+        `jaxcnn.ops.native.can_compute_bfloat16` allows that. The first two decide; none is
+        converted then.
 
     Returns:
       A function with the same arguments. Batched by `jax.vmap`, and in its derivatives, it is
@@ -138,9 +143,12 @@ def with_cpu_kernel(function: Callable[..., Array], kernel: Callable[..., Array]
         if not native.can_compute(*operands):
             return Replacement(functools.partial(function, **static))
 
+        is_direct = in_bfloat16 and native.can_compute_bfloat16(*operands[:2], result)
+
         def compute(*arrays: Array) -> Array:
-            wide = (array.astype(jnp.float32) for array in arrays)
-            return kernel(*wide, **static).astype(result.dtype)
+            if not is_direct:
+                arrays = tuple(array.astype(jnp.float32) for array in arrays)
+            return kernel(*arrays, **static).astype(result.dtype)
 
         return Replacement(compute)
 

@@ -27,7 +27,7 @@ def dot_general(
     """`jax.lax.dot_general` with the same arguments; large products are faster on a CPU.
 
     A product of ``[..., K]`` with ``[K, M]`` uses the compiled kernels of `jaxcnn.ops.native`, if
-    they are available, from `MIN_KERNEL_SIZE` weights on. Half precisions are converted to float32.
+    they are available, from `MIN_KERNEL_SIZE` weights on. Sums are in float32.
     All other products are `jax.lax.dot_general`, unchanged.
 
     Args:
@@ -75,7 +75,7 @@ def _native_product(left, right, *, transposed, precision):
     return native.product(left, right, transposed=transposed)
 
 
-_matrix_product = with_cpu_kernel(_reference_product, _native_product)
+_matrix_product = with_cpu_kernel(_reference_product, _native_product, in_bfloat16=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))

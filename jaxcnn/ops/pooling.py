@@ -1,19 +1,15 @@
-"""Max and average pooling, with a lowering of its own for CPU programs.
+"""Max and average pooling of images: JAX's own, marked for the CPU lowering.
 
-``reduce_window`` over two axes and its gradient (``select_and_scatter``) are slow on XLA:CPU. The
-CPU program computes a pool as the maximum or sum of a few strided slices, which XLA:CPU fuses
-(`jaxcnn.ops.pooling_lowerings`). GPU and TPU programs keep ``reduce_window``.
+See `jaxcnn.ops.pool_lowering`. GPU and TPU programs keep ``reduce_window``.
 """
 
-import functools
-from collections.abc import Callable
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxcnn.ops.pooling_lowerings import MAX, SUM, PoolLowerings
+from jaxcnn.ops import pool_lowering as pool_lowering  # registers it
+from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from jaxcnn.ops.pooling_lowerings import reduce_max, reduce_sum
 
 Window = int | tuple[int, ...]
 Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
@@ -52,7 +48,8 @@ def max_pool(
     [10.0, 11.0, 14.0, 15.0]
     """
     window, strides, pads = _window_strides_pads(images, window, strides, padding)
-    return _pool(images, window, strides, pads, MAX)
+    with fast_on_cpu():
+        return reduce_max(images, window, strides, pads)
 
 
 def avg_pool(
@@ -81,7 +78,8 @@ def avg_pool(
     [1.0, 1.0, 1.0, 1.0]
     """
     window, strides, pads = _window_strides_pads(images, window, strides, padding)
-    total = _pool(images, window, strides, pads, SUM)
+    with fast_on_cpu():
+        total = reduce_sum(images, window, strides, pads)
     if padding == "CEIL" or not count_padding:
         return total / _pixel_counts(images, window, strides, pads).astype(total.dtype)
     return total / (window[0] * window[1])
@@ -131,36 +129,3 @@ def _pixel_counts(images: Array, window: Pair, strides: Pair, pads: Pads) -> Arr
         first = np.arange(0, low + size + high - length + 1, stride) - low
         counts.append(np.minimum(first + length, size) - np.maximum(first, 0))
     return jnp.asarray(np.outer(*counts)[:, :, None])
-
-
-def _pool(images: Array, window: Pair, strides: Pair, pads: Pads, pool: PoolLowerings) -> Array:
-    default = functools.partial(pool.reduce_window, window=window, strides=strides, pads=pads)
-    if 0 in jax.eval_shape(default, images).shape:
-        return default(images)
-    has_overlap_or_padding = window != strides or any(map(any, pads))
-    if window[0] * window[1] <= 4 and not has_overlap_or_padding:
-        cpu = functools.partial(pool.all_at_once, window=window)
-    else:
-        cpu = functools.partial(pool.axis_by_axis, window=window, strides=strides, pads=pads)
-    return _pool_by_platform(cpu, default, images)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _pool_by_platform(cpu: Callable, default: Callable, images: Array) -> Array:
-    return lax.platform_dependent(images, cpu=cpu, default=default)
-
-
-def _pool_forward(cpu, default, images):
-    return _pool_by_platform(cpu, default, images), images
-
-
-def _pool_backward(cpu, default, images, cotangent):
-    def gradient(pool, images, cotangent):
-        return jax.vjp(pool, images)[1](cotangent)[0]
-
-    cpu = functools.partial(gradient, cpu)
-    default = functools.partial(gradient, default)
-    return (lax.platform_dependent(images, cotangent, cpu=cpu, default=default),)
-
-
-_pool_by_platform.defvjp(_pool_forward, _pool_backward)

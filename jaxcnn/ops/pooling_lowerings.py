@@ -1,16 +1,19 @@
 """Three ways to take the maximum or the sum of windows, and their gradients.
 
 - `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast.
-- `max_all_at_once` and `sum_all_at_once`: over ``window[0] * window[1]`` strided slices; for small
-  windows that do not overlap.
-- `max_axis_by_axis` and `sum_axis_by_axis`: over the slices of one axis, then of the other; for
-  all other windows.
+- `max_all_at_once` and `sum_all_at_once`: over a strided slice for each tap; for small windows that
+  do not overlap.
+- `max_axis_by_axis` and `sum_axis_by_axis`: over the slices of the last image axis, then of the one
+  before; for all other windows.
 
-XLA:CPU fuses the slices of the last two. In all functions ``images`` is ``[N, H, W, C]``, and the
-result is ``[N, H', W', C]``. ``pads`` are the pixels before and after the rows and the columns.
+XLA:CPU fuses the slices of the last two. In all functions ``images`` is ``[N, ..., C]`` with any
+number of image axes, and so is the result. ``window``, ``strides`` and ``pads``, the pixels before
+and after, are by image axis.
 """
 
 import functools
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,16 +21,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
-Pads = tuple[tuple[int, int], ...]  # of two pairs
+Sizes = tuple[int, ...]  # by image axis
+Pads = tuple[tuple[int, int], ...]  # by image axis
+
+MAX_TAPS_AT_ONCE = 4
 
 
-def reduce_max(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
+def reduce_max(images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
     """The largest values, by XLA's ``reduce_window``."""
     return _reduce_window(images, -jnp.inf, lax.max, window, strides, pads)
 
 
-def reduce_sum(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
+def reduce_sum(images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
     """The sums, by XLA's ``reduce_window``."""
     return _reduce_window(images, 0.0, lax.add, window, strides, pads)
 
@@ -37,7 +42,7 @@ def _reduce_window(images, initial, operation, window, strides, pads):
     return lax.reduce_window(images, initial, operation, (1, *window, 1), (1, *strides, 1), pads)
 
 
-def max_all_at_once(images: Array, window: Pair) -> Array:
+def max_all_at_once(images: Array, window: Sizes) -> Array:
     """The largest values of windows that lie side by side."""
 
     def later_if_larger(first: Array, second: Array) -> Array:
@@ -47,32 +52,35 @@ def max_all_at_once(images: Array, window: Pair) -> Array:
     return functools.reduce(later_if_larger, _slices(images, window))
 
 
-def sum_all_at_once(images: Array, window: Pair) -> Array:
+def sum_all_at_once(images: Array, window: Sizes) -> Array:
     """The sums of windows that lie side by side."""
     return functools.reduce(jnp.add, _slices(images, window))
 
 
-def _slices(images: Array, window: Pair) -> list[Array]:
-    """The first pixels of all windows, their second pixels, and so on, each ``[N, H', W', C]``."""
-    (rows, columns), (height, width) = window, images.shape[1:3]
-    images = images[:, : height // rows * rows, : width // columns * columns]
-    return [images[:, i::rows, j::columns] for i in range(rows) for j in range(columns)]
+def _slices(images: Array, window: Sizes) -> list[Array]:
+    """The first pixels of all windows, their second pixels, and so on, in row order."""
+    sizes = zip(images.shape[1:-1], window, strict=True)
+    whole = images[(slice(None), *(slice(size // length * length) for size, length in sizes))]
+    return [
+        whole[(slice(None), *(slice(i, None, step) for i, step in zip(tap, window, strict=True)))]
+        for tap in itertools.product(*map(range, window))
+    ]
 
 
-def max_axis_by_axis(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
+def max_axis_by_axis(images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
     """The largest values of any windows.
 
-    The columns come first: the first of equal values within its row, then the first such row, is
+    The last axis comes first: the first of equal values within its row, then the first such row, is
     the first in row order.
     """
-    for axis in (1, 0):
+    for axis in reversed(range(len(window))):
         images = _max_along(images, 1 + axis, window[axis], strides[axis], pads[axis])
     return images
 
 
-def sum_axis_by_axis(images: Array, window: Pair, strides: Pair, pads: Pads) -> Array:
+def sum_axis_by_axis(images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
     """The sums of any windows."""
-    for axis in (1, 0):
+    for axis in reversed(range(len(window))):
         if strides[axis] < window[axis] or any(pads[axis]):
             images = reduce_sum(
                 images,
@@ -86,9 +94,9 @@ def sum_axis_by_axis(images: Array, window: Pair, strides: Pair, pads: Pads) -> 
     return images
 
 
-def _only_along(axis: int, pair: tuple, neutral) -> tuple:
-    """The pair with a neutral element in the place of the other axis."""
-    return (pair[0], neutral) if axis == 0 else (neutral, pair[1])
+def _only_along(axis: int, values: tuple, neutral) -> tuple:
+    """The values with a neutral element in the place of all other axes."""
+    return tuple(value if i == axis else neutral for i, value in enumerate(values))
 
 
 def _taps(images: Array, axis: int, window: int, stride: int, pads: tuple[int, int]) -> list[Array]:
@@ -156,19 +164,30 @@ def _add_taps(taps: list[Array], axis: int, stride: int, size: int) -> Array:
 
 @dataclass(frozen=True)
 class PoolLowerings:
-    """The lowerings of one pool, as functions of images and window, most also of strides and pads.
+    """The CPU lowerings of one pool.
 
     Attributes:
-      reduce_window: for GPUs and TPUs.
-      all_at_once: on a CPU, for small windows without overlap and padding; it has no strides and
-        no pads.
-      axis_by_axis: on a CPU, for all other windows.
+      all_at_once: for small windows without overlap and padding; a function of images and window.
+      axis_by_axis: for all other windows; a function of images, window, strides and pads.
     """
 
-    reduce_window: Callable[..., Array]
     all_at_once: Callable[..., Array]
     axis_by_axis: Callable[..., Array]
 
+    def __call__(self, images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
+        """The pool of a CPU program.
 
-MAX = PoolLowerings(reduce_max, max_all_at_once, max_axis_by_axis)
-SUM = PoolLowerings(reduce_sum, sum_all_at_once, sum_axis_by_axis)
+        Half precisions are computed in float32: XLA:CPU's selects of half precisions are slow.
+        """
+        is_half = images.dtype in (jnp.bfloat16, jnp.float16)
+        wide = images.astype(jnp.float32) if is_half else images
+        has_overlap_or_padding = window != strides or any(map(any, pads))
+        if math.prod(window) <= MAX_TAPS_AT_ONCE and not has_overlap_or_padding:
+            result = self.all_at_once(wide, window)
+        else:
+            result = self.axis_by_axis(wide, window, strides, pads)
+        return result.astype(images.dtype)
+
+
+MAX = PoolLowerings(max_all_at_once, max_axis_by_axis)
+SUM = PoolLowerings(sum_all_at_once, sum_axis_by_axis)

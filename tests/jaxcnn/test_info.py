@@ -22,7 +22,8 @@ def facts(text: str) -> dict[str, str]:
 def ops_folder(tmp_path, monkeypatch):
     """An empty folder in which libraries are looked for; nothing is registered with JAX."""
     monkeypatch.setattr(loader, "_OPS", tmp_path)
-    monkeypatch.setattr(loader, "instruction_set", loader.instruction_set.__wrapped__)
+    for name in ("instruction_set", "bfloat16_instructions"):
+        monkeypatch.setattr(loader, name, getattr(loader, name).__wrapped__)
     monkeypatch.setattr(loader, "register", lambda library, prefix: None)
     monkeypatch.delenv(loader.ENVIRONMENT_VARIABLE, raising=False)
     return tmp_path
@@ -33,6 +34,7 @@ def compile_library(folder, name: str, version: int = 3, sources: str = "", runs
     source = folder / "library.c"
     source.write_text(
         f"int JaxcnnInterface() {{ return {version}; }} int JaxcnnRuns() {{ return {runs}; }}"
+        "int JaxcnnBfloat16() { return 2; }"
         f'const char* JaxcnnSources() {{ return "{sources}"; }}'
         f'const char* JaxcnnCompiler() {{ return "compiler of {name}"; }}'
     )
@@ -55,6 +57,7 @@ def test_versions_system_and_devices():
 def test_missing_libraries(ops_folder):
     lines = facts(info.environment_info())
     assert lines["kernels in use"] == "none: XLA's own operations are used"
+    assert lines["instructions for bfloat16"] == "none"
     assert [lines[f"kernels for {name}"] for name in loader.INSTRUCTION_SETS] == ["not built"] * 3
 
 
@@ -64,6 +67,7 @@ def test_libraries_that_can_and_cannot_be_used(ops_folder):
     compile_library(ops_folder, "any")
     lines = facts(info.environment_info())
     assert lines["kernels in use"] == "avx2"
+    assert lines["instructions for bfloat16"] == "amx_bf16"
     assert lines["kernels for avx512"] == (
         "this processor lacks the instructions (compiled by compiler of avx512)"
     )

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -53,6 +54,40 @@ class Array {
  private:
   Index size_;
   std::unique_ptr<float, void (*)(void*)> data_;
+};
+
+// Memory for exactly this many bfloat16 numbers: floats without their last bits.
+class Bfloat16Array {
+ public:
+  explicit Bfloat16Array(Index size)
+      : size_(size),
+        data_(static_cast<std::uint16_t*>(std::malloc(size * sizeof(std::uint16_t))), std::free) {
+    std::fill_n(data_.get(), size, 0x7fc0);  // NaN
+  }
+  explicit Bfloat16Array(const Array& floats) : Bfloat16Array(floats.Size()) {
+    const float* const from = floats;
+    for (Index i = 0; i < size_; ++i) {
+      std::uint32_t bits;
+      std::memcpy(&bits, from + i, sizeof bits);
+      data_.get()[i] = static_cast<std::uint16_t>(bits >> 16);
+    }
+  }
+
+  Array ToFloats() const {
+    Array floats(size_);
+    float* const to = floats;
+    for (Index i = 0; i < size_; ++i) {
+      const std::uint32_t bits = std::uint32_t{data_.get()[i]} << 16;
+      std::memcpy(to + i, &bits, sizeof bits);
+    }
+    return floats;
+  }
+  operator std::uint16_t*() { return data_.get(); }
+  operator const std::uint16_t*() const { return data_.get(); }
+
+ private:
+  Index size_;
+  std::unique_ptr<std::uint16_t, void (*)(void*)> data_;
 };
 
 // Sums of products in double, and for each the sum of the products' absolute values.

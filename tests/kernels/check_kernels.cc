@@ -5,6 +5,8 @@
 // It is meant to be compiled with sanitizers (.ci/sanitize), or for a processor that is emulated.
 // The exit code is 1 if a result is wrong.
 
+#include "bfloat16_convolution.h"
+#include "bfloat16_gradient.h"
 #include "depthwise.h"
 #include "depthwise_gradient.h"
 #include "direct.h"
@@ -18,7 +20,7 @@ namespace jaxcnn {
 namespace {
 
 // Allowed errors, relative to the sum of absolute products.
-constexpr double kDirectError = 1e-6, kWinogradError = 1e-5;
+constexpr double kDirectError = 1e-6, kWinogradError = 1e-5, kBfloat16Error = 1.0 / 256;
 constexpr Index kMaxThreads = 4;
 
 // Draws shapes and checks the kernels with them.
@@ -31,7 +33,7 @@ class Checker {
 
   void Check(Index shape) {
     threads_ = random_.Integer(1, kMaxThreads);
-    switch (shape % 10) {
+    switch (shape % 13) {
       case 0: return CheckDirect("direct", Window(), 1);
       case 1: return CheckDirect("direct, grouped", Window(), random_.SmallInteger(2, 12));
       case 2: return CheckDirect("product", Product(), 1);
@@ -41,6 +43,9 @@ class Checker {
       case 6: return CheckGroupedWinograd(random_.Integer(2, 4));
       case 7: return CheckDepthwise();
       case 8: return CheckGradient();
+      case 9: return CheckBfloat16("bfloat16", WithSizes(Window(), 40, 150));
+      case 10: return CheckBfloat16("bfloat16, product", Product());
+      case 11: return CheckDirect("direct, few outputs", WithSizes(Window(), 40, 12), 1, true);
       default: return CheckBatchNorm();
     }
   }
@@ -131,12 +136,14 @@ class Checker {
     return g;
   }
 
-  void CheckDirect(const std::string& name, Geometry g, Index groups) {
+  void CheckDirect(const std::string& name, Geometry g, Index groups, bool reads_beside = false) {
     if (!g.batch) g = WithSizes(g, 40, 300 / groups, groups);
     CheckConvolution(
         name, g, groups, kDirectError,
-        [&](const Geometry& part, const float* images, const Kernel& kernel, const float* bias,
-            float* result) { DirectConvolution(Pool(), part, images, kernel, bias, result); },
+        [&](const Geometry& part, const float* images, const Kernel& kernel,
+            const Epilogue& epilogue, float* result) {
+          DirectConvolution(Pool(), part, images, kernel, reads_beside, epilogue, result);
+        },
         [&](const Geometry& part, const float* images, const float* cotangent, float* gradient) {
           DirectKernelGradient(Pool(), part, images, cotangent, gradient);
         });
@@ -147,9 +154,9 @@ class Checker {
     const Geometry g = WithSizes(AdjacentTaps(Scheme::kTaps), 30, 400 / groups, groups);
     CheckConvolution(
         name, g, groups, kWinogradError,
-        [&](const Geometry& part, const float* images, const Kernel& kernel, const float* bias,
-            float* result) {
-          WinogradConvolution<Scheme>(Pool(), part, images, kernel, bias, result);
+        [&](const Geometry& part, const float* images, const Kernel& kernel,
+            const Epilogue& epilogue, float* result) {
+          WinogradConvolution<Scheme>(Pool(), part, images, kernel, epilogue, result);
         },
         [&](const Geometry& part, const float* images, const float* cotangent, float* gradient) {
           WinogradKernelGradient<Scheme>(Pool(), part, images, cotangent, gradient);
@@ -166,7 +173,7 @@ class Checker {
   }
 
   // Checks a convolution, with bias and ReLU, with a flipped kernel, and its kernel gradient, where
-  // convolve(part, images, kernel, bias, result) and differentiate(part, images, cotangent,
+  // convolve(part, images, kernel, epilogue, result) and differentiate(part, images, cotangent,
   // gradient) compute them for one group.
   template <class Convolution, class Gradient>
   void CheckConvolution(const std::string& name, const Geometry& g, Index groups, double tolerance,
@@ -174,21 +181,22 @@ class Checker {
     const std::string shape = Describe(g, groups, threads_);
     const Array images(g.batch * g.height * g.width * g.channels, random_);
     const Array kernel(g.TapCount() * g.channels * g.outputs / groups, random_);
-    const Array bias(g.outputs, random_);
-    const auto run = [&](bool is_flipped, const float* shift) {
+    const Array factors(g.outputs, random_), bias(g.outputs, random_);
+    const auto run = [&](bool is_flipped, const Epilogue& epilogue) {
       Array result(g.PixelCount() * g.outputs);
       if (groups == 1)
-        convolve(g, images, Kernel{kernel, g.TapCount(), g.channels, g.outputs, is_flipped}, shift,
-                 result);
+        convolve(g, images, Kernel{kernel, g.TapCount(), g.channels, g.outputs, is_flipped},
+                 epilogue, result);
       else
-        GroupedConvolution(g, groups, images, kernel, is_flipped, shift, result, convolve);
+        GroupedConvolution(g, groups, images, kernel, is_flipped, epilogue, result, convolve);
       return result;
     };
     const Reference sums = Convolve(g, groups, images, kernel, false);
-    checks_.Compare(name, shape, run(false, nullptr), sums, tolerance);
-    checks_.Compare(name + ", bias, ReLU", shape, run(false, bias), BiasAndRelu(sums, bias),
+    checks_.Compare(name, shape, run(false, {}), sums, tolerance);
+    const Epilogue relu = {factors, bias, Activation::kClip, 0, INFINITY};
+    checks_.Compare(name + ", ReLU", shape, run(false, relu), Activate(sums, factors, bias),
                     tolerance);
-    checks_.Compare(name + ", flipped", shape, run(true, nullptr),
+    checks_.Compare(name + ", flipped", shape, run(true, {}),
                     Convolve(g, groups, images, kernel, true), tolerance);
 
     const Array cotangent(g.PixelCount() * g.outputs, random_);
@@ -213,6 +221,40 @@ class Checker {
                     KernelGradient(g, 1, images, cotangent), kDirectError);
   }
 
+  // Sanitizers do not see what AMX's instructions read; those of AVX512-BF16 read the same.
+  void CheckBfloat16([[maybe_unused]] const std::string& name, [[maybe_unused]] const Geometry& g) {
+#ifdef JAXCNN_HAS_BFLOAT16
+    if (HasAvx512Bfloat16()) CheckBfloat16With<Avx512Pairs>(name + ", AVX512-BF16", g);
+    if (HasAmxBfloat16()) CheckBfloat16With<AmxTiles>(name + ", AMX", g);
+  }
+
+  template <class Unit>
+  void CheckBfloat16With(const std::string& name, const Geometry& g) {
+    const std::string shape = Describe(g, 1, threads_);
+    const Bfloat16Array images(Array(g.batch * g.height * g.width * g.channels, random_));
+    const Bfloat16Array kernel(Array(g.TapCount() * g.channels * g.outputs, random_));
+    const Bfloat16Array cotangent(Array(g.PixelCount() * g.outputs, random_));
+    const Array images32 = images.ToFloats(), kernel32 = kernel.ToFloats();
+    const Array factors(g.outputs, random_), bias(g.outputs, random_);
+    const auto run = [&](bool is_flipped, const Epilogue& epilogue) {
+      Bfloat16Array result(g.PixelCount() * g.outputs);
+      Bfloat16Convolution<Unit>(Pool(), g, images, {kernel, is_flipped}, epilogue, result);
+      return result.ToFloats();
+    };
+    const Reference sums = Convolve(g, 1, images32, kernel32, false);
+    checks_.Compare(name, shape, run(false, {}), sums, kBfloat16Error);
+    const Epilogue relu = {factors, bias, Activation::kClip, 0, INFINITY};
+    checks_.Compare(name + ", ReLU", shape, run(false, relu), Activate(sums, factors, bias),
+                    kBfloat16Error);
+    checks_.Compare(name + ", flipped", shape, run(true, {}),
+                    Convolve(g, 1, images32, kernel32, true), kBfloat16Error);
+    Bfloat16Array gradient(g.TapCount() * g.channels * g.outputs);
+    Bfloat16KernelGradient<Unit>(Pool(), g, images, cotangent, gradient);
+    checks_.Compare(name + ", kernel gradient", shape, gradient.ToFloats(),
+                    KernelGradient(g, 1, images32, cotangent.ToFloats()), kBfloat16Error);
+#endif
+  }
+
   void CheckDepthwise() {
     Geometry g = WithSizes(Window(), 60, 1);
     g.channels = g.image_stride = g.outputs = g.result_stride = random_.SmallInteger(1, 120);
@@ -221,15 +263,19 @@ class Checker {
     const Array kernel(g.TapCount() * g.channels, random_);
     Array result(g.PixelCount() * g.channels), image_gradient(images.Size());
     Array kernel_gradient(kernel.Size());
-    DepthwiseConvolution(Pool(), g, images, kernel, false, result);
-    checks_.Compare("depthwise", shape, result, Convolve(g, g.channels, images, kernel, false),
-                    kDirectError);
+    const Reference sums = Convolve(g, g.channels, images, kernel, false);
+    DepthwiseConvolution(Pool(), g, images, kernel, false, {}, result);
+    checks_.Compare("depthwise", shape, result, sums, kDirectError);
+    const Array factors(g.channels, random_), bias(g.channels, random_);
+    const Epilogue relu = {factors, bias, Activation::kClip, 0, INFINITY};
+    DepthwiseConvolution(Pool(), g, images, kernel, false, relu, result);
+    checks_.Compare("depthwise, ReLU", shape, result, Activate(sums, factors, bias), kDirectError);
 
     const Array cotangent(result.Size(), random_);
     Geometry transposed = g;
     std::swap(transposed.height, transposed.rows);
     std::swap(transposed.width, transposed.columns);
-    DepthwiseConvolution(Pool(), transposed, cotangent, kernel, true, image_gradient);
+    DepthwiseConvolution(Pool(), transposed, cotangent, kernel, true, {}, image_gradient);
     checks_.Compare("depthwise, image gradient", shape, image_gradient,
                     DepthwiseImageGradient(g, cotangent, kernel), kDirectError);
     DepthwiseKernelGradient(Pool(), g, images, cotangent, kernel_gradient);

@@ -70,9 +70,10 @@ inline Reference DepthwiseImageGradient(const Geometry& g, const float* cotangen
   return gradient;
 }
 
-// Adds a bias, and clips at zero.
-inline Reference BiasAndRelu(Reference sums, const Array& bias) {
+// Multiplies by factors, adds a bias, and clips at zero.
+inline Reference Activate(Reference sums, const Array& factors, const Array& bias) {
   for (Index i = 0; i < static_cast<Index>(sums.values.size()); ++i) {
+    sums.values[i] *= factors[i % bias.Size()];
     sums.Add(i, bias[i % bias.Size()]);
     sums.values[i] = std::max(0.0, sums.values[i]);
   }

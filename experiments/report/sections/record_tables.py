@@ -43,6 +43,7 @@ ENVIRONMENT = (
     "xla_flags",
     "freed_memory_kept",
     "cpu_kernels",
+    "cpu_bfloat16",
     "source",
 )
 METHODS = (

@@ -139,7 +139,8 @@ constexpr auto kDepthwiseTiles = DepthwiseTiles(std::make_integer_sequence<int, 
 // it computes the gradient with respect to the images: `images` is then the cotangent
 // [N][H'][W'][C], and the result is [N][H][W][C].
 inline void DepthwiseConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
-                                 const float* kernel, bool is_transposed, float* result) {
+                                 const float* kernel, bool is_transposed, const Epilogue& epilogue,
+                                 float* result) {
   const Index channels = g.channels;
   const auto axis = [&](int i, Index outputs, Index inputs) {
     return DepthwiseAxis(outputs, inputs, g.taps[i], g.strides[i], g.dilation[i], g.padding[i],
@@ -166,6 +167,7 @@ inline void DepthwiseConvolution(ffi::ThreadPool& pool, const Geometry& g, const
         for (Index pixel = 0, count; pixel < run.count; pixel += count) {
           count = std::min<Index>(kMaxPixels, run.count - pixel);
           kDepthwiseTiles[count - 1](taps, channels, steps, to);
+          if (epilogue) Finish(epilogue, count, channels, to, steps.result);
           for (DepthwiseTap& tap : taps) tap.input += count * steps.input;
           to += count * steps.result;
         }

@@ -95,7 +95,7 @@ class WindowBlock {
   // order of the weights in memory. The sums are [panel][pixel][panels.width].
   template <class Weights>
   void Convolve(const Panels& panels, Range range, Index max_rows, Weights weights, float* sums,
-                const float* bias, float* result) const {
+                const Epilogue& epilogue, float* result) const {
     // Each pass of a tile is over several short runs, or over a piece of a long one.
     const Index runs_together = std::max<Index>(1, max_rows / runs_.length);
     const Index piece = EvenSize(runs_.length, max_rows);
@@ -110,14 +110,21 @@ class WindowBlock {
           const Index column = panels.FirstColumn(panel);
           float* const panel_sums = sums + (panel - range.first) * count_ * panels.width;
           float* const panel_result = is_last ? result + first_ * g_.result_stride + column : nullptr;
-          const float* const panel_bias = bias ? bias + column : nullptr;
+          const Epilogue panel_epilogue = epilogue.From(column);
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
+            if (right.stride != panels.width) {
+              // The next panel's weights lie in other lines of memory: fetch a tile's share of them.
+              const Index rows = runs * length;
+              for (Index row = rows * pixel / count_; row < rows * (pixel + count) / count_; ++row)
+                for (Index lane = 0; lane < panels.width; lane += kLanes)
+                  __builtin_prefetch(right.data + panels.width + row * right.stride + lane);
+            }
             const Sink sink = {panel_sums + pixel * panels.width,
                                is_first,
                                is_last ? panel_result + pixel * g_.result_stride : nullptr,
                                g_.result_stride,
                                panels.ColumnCount(panel),
-                               panel_bias};
+                               panel_epilogue};
             panels.RowsTile(count)(&window_starts_[pixel], &offsets_[run], runs, k, length, right,
                                    sink);
           });
@@ -137,16 +144,19 @@ class WindowBlock {
 // threads. Each thread reads its weights in the order in which they lie in memory, and packs them
 // piece by piece just before they are used. For very few pixels packing is not worth its time.
 inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const float* images,
-                              const Kernel& kernel, const float* bias, float* result) {
+                              const Kernel& kernel, const Epilogue& epilogue, float* result) {
   constexpr Index kResident = 1 << 17;  // floats of sums that stay in the second-level cache
   constexpr Index kReadCost = 8;        // pixels that take as long as reading the weights
   constexpr Index kMaxUnpacked = 96;    // pixels
+  constexpr Index kFewUses = 24;        // pixels, for which weights are hardly used again
   constexpr Index kUnpackedRows = 64;   // rows of a panel that a cache can hold unpacked
+  constexpr Index kRowsOfFewUses = 16;  // then: a few pages of memory at a time
   const Panels panels(g.outputs);
   const Index pixels = g.PixelCount();
   WindowBlock windows(g, images, pixels);
   windows.Prepare(0, pixels);
-  const bool packs = kernel.is_flipped || pixels > kMaxUnpacked;
+  const bool is_aligned = g.outputs % kLanes == 0;  // otherwise many vectors are on two cache lines
+  const bool packs = kernel.is_flipped || pixels > (is_aligned ? kMaxUnpacked : kFewUses);
   const Index panels_together = std::max<Index>(1, kResident / (pixels * panels.width));
   const Index panel_cost = std::max(pixels, kReadCost) * kernel.Rows();
   const Index shares = std::min(ThreadCount(pool), ShareCount(pool, panels.count, panel_cost));
@@ -162,8 +172,9 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     };
     for (Index panel = mine.first; panel < mine.last; panel += panels_together) {
       const Range range = {panel, std::min(mine.last, panel + panels_together)};
-      const Index max_rows = packs ? kPackedRows : kUnpackedRows;
-      windows.Convolve(panels, range, max_rows, weights, sums, bias, result);
+      const Index unpacked_rows = pixels <= kFewUses ? kRowsOfFewUses : kUnpackedRows;
+      const Index max_rows = packs ? kPackedRows : unpacked_rows;
+      windows.Convolve(panels, range, max_rows, weights, sums, epilogue, result);
     }
   });
 }
@@ -171,7 +182,7 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
 // A convolution with many result pixels. Blocks of pixels are divided between the threads and, if
 // there are few blocks, the panels too. The kernel is packed once, before.
 inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const float* images,
-                               const Kernel& kernel, const float* bias, float* result) {
+                               const Kernel& kernel, const Epilogue& epilogue, float* result) {
   // Pixels of a block, or whole rows of at least one. Their sums of a panel stay in the first-level
   // cache, and their channels in the second-level one.
   constexpr Index kBlockPixels = 96;
@@ -201,23 +212,80 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
         return {packed + panel * panel_size + first * panels.width, panels.width};
       };
       for (Index panel = range.first; panel < range.last; ++panel)
-        windows.Convolve(panels, {panel, panel + 1}, kPackedRows, weights, sums, bias, result);
+        windows.Convolve(panels, {panel, panel + 1}, kPackedRows, weights, sums, epilogue, result);
     }
   });
 }
 
-// Convolves images [N][H][W][C] with a kernel to result [N][H'][W'][D]. With a bias [D], it is
-// added, and ReLU is applied; it may be null.
+// The number of adjacent columns of the result that are best computed together, as the outputs of
+// one column: their kernel is wider, but fewer lanes of its vectors are idle.
+inline Index ColumnsTogether(const Geometry& g) {
+  constexpr double kWorthIt = 0.85;  // of the vectors of products
+  const auto vectors_by_column = [&](Index columns) {
+    const Index taps = g.taps[1] + (columns - 1) * g.strides[1];
+    return static_cast<double>(CeilDiv(columns * g.outputs, kLanes) * taps) / columns;
+  };
+  if (g.result_stride != g.outputs || g.dilation[1] != 1) return 1;
+  Index best = 1;
+  for (const Index columns : {2, 4, 8}) {
+    const double worth_it = best == 1 ? kWorthIt : 1;
+    if (g.columns % columns == 0 && vectors_by_column(columns) < worth_it * vectors_by_column(best))
+      best = columns;
+  }
+  return best;
+}
+
+// A convolution with many result pixels, of which `together` adjacent columns are one. Their kernel
+// has the kernel of each column at its place among the taps, and zeros elsewhere.
+inline void ConvolveColumnsTogether(ffi::ThreadPool& pool, const Geometry& g, Index together,
+                                    const float* images, const Kernel& kernel,
+                                    const Epilogue& epilogue, float* result) {
+  Geometry wide = g;
+  wide.columns = g.columns / together;
+  wide.outputs = wide.result_stride = g.outputs * together;
+  wide.strides[1] = g.strides[1] * together;
+  wide.taps[1] = g.taps[1] + (together - 1) * g.strides[1];
+  const Buffer data(wide.TapCount() * g.channels * wide.outputs);
+  std::memset(data, 0, wide.TapCount() * g.channels * wide.outputs * sizeof(float));
+  for (Index tap = 0; tap < g.TapCount(); ++tap)
+    for (Index column = 0; column < together; ++column) {
+      const Index across = tap % g.taps[1] + column * g.strides[1];
+      const Index wide_tap = tap / g.taps[1] * wide.taps[1] + across;
+      for (Index channel = 0; channel < g.channels; ++channel)
+        for (Index output = 0; output < g.outputs; ++output)
+          data[(wide_tap * g.channels + channel) * wide.outputs + column * g.outputs + output] =
+              kernel.At(tap, channel, output);
+    }
+  std::vector<float> factors, bias;
+  Epilogue wide_epilogue = epilogue;
+  if (epilogue) {
+    for (Index column = 0; column < together; ++column) {
+      factors.insert(factors.end(), epilogue.factors, epilogue.factors + g.outputs);
+      bias.insert(bias.end(), epilogue.bias, epilogue.bias + g.outputs);
+    }
+    wide_epilogue.factors = factors.data();
+    wide_epilogue.bias = bias.data();
+  }
+  const Kernel wide_kernel = {data, wide.TapCount(), g.channels, wide.outputs, false};
+  ConvolveManyPixels(pool, wide, images, wide_kernel, wide_epilogue, result);
+}
+
+// Convolves images [N][H][W][C] with a kernel to result [N][H'][W'][D]. If `reads_beside`, pixels
+// beside a window may be multiplied by zero, which makes NaN of infinity.
 inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
-                              const Kernel& kernel, const float* bias, float* result) {
+                              const Kernel& kernel, bool reads_beside, const Epilogue& epilogue,
+                              float* result) {
   constexpr Index kFewPixels = 256;
   const Index pixels = g.PixelCount();
-  if (pixels > kFewPixels)
-    ConvolveManyPixels(pool, g, images, kernel, bias, result);
-  else if (kernel.is_flipped && !bias && IsMatrixProduct(g) && g.outputs >= pixels)
+  const Index together = reads_beside ? ColumnsTogether(g) : 1;
+  if (pixels > kFewPixels * together && together > 1)
+    ConvolveColumnsTogether(pool, g, together, images, kernel, epilogue, result);
+  else if (pixels > kFewPixels)
+    ConvolveManyPixels(pool, g, images, kernel, epilogue, result);
+  else if (kernel.is_flipped && !epilogue && IsMatrixProduct(g) && g.outputs >= pixels)
     ProductWithTransposed(pool, pixels, g.outputs, g.channels, images, kernel.data, result);
   else
-    ConvolveFewPixels(pool, g, images, kernel, bias, result);
+    ConvolveFewPixels(pool, g, images, kernel, epilogue, result);
 }
 
 }  // namespace jaxcnn

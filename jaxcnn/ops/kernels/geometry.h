@@ -178,6 +178,11 @@ struct Kernel {
 
   Index Rows() const { return taps * channels; }
 
+  float At(Index tap, Index channel, Index output) const {
+    if (is_flipped) return data[((taps - 1 - tap) * outputs + output) * channels + channel];
+    return data[(tap * channels + channel) * outputs + output];
+  }
+
   // Copies `rows` rows of a panel, from row `first` on, to [row][panels.width]. Columns behind the
   // last output are zero.
   void Pack(const Panels& panels, Index panel, Index first, Index rows, float* to) const {

@@ -66,13 +66,14 @@ inline Geometry PartOfChannels(const Geometry& g, Index channels, Index outputs)
   return part;
 }
 
-// Calls convolve(part, images, kernel, bias, result) for each merged group of a convolution of the
+// Calls convolve(part, images, kernel, epilogue, result) for each merged group of a convolution of the
 // channels `g.channels` of all groups, with a kernel [h][w][C / groups][D]. A flipped kernel, of
 // the gradient with respect to the images, is that of the convolution, whose outputs are
-// `g.channels`. The bias may be null.
+// `g.channels`.
 template <class Convolve>
 void GroupedConvolution(const Geometry& g, Index groups, const float* images, const float* kernel,
-                        bool is_flipped, const float* bias, float* result, Convolve convolve) {
+                        bool is_flipped, const Epilogue& epilogue, float* result,
+                        Convolve convolve) {
   const Index channels = is_flipped ? g.outputs : g.channels;
   const Index outputs = is_flipped ? g.channels : g.outputs;
   const Groups merged(g.TapCount(), groups, channels, outputs, g.outputs / groups);
@@ -85,7 +86,7 @@ void GroupedConvolution(const Geometry& g, Index groups, const float* images, co
     const Index first = group * outputs_together;
     convolve(part, images + group * inputs_together,
              Kernel{dense, g.TapCount(), part.channels, part.outputs, is_flipped},
-             bias ? bias + first : nullptr, result + first);
+             epilogue.From(first), result + first);
   }
 }
 

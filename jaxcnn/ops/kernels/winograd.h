@@ -38,8 +38,8 @@ Index BlockSize(const Geometry& g, const Tiling& tiling, const Panels& panels, I
 // [element][panel][channel][panels.width].
 template <class Scheme>
 void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panels, Range blocks,
-                    Index block_size, const float* images, const float* weights, const float* bias,
-                    float* result) {
+                    Index block_size, const float* images, const float* weights,
+                    const Epilogue& epilogue, float* result) {
   constexpr Index kElements = Scheme::kSide * Scheme::kSide;
   constexpr Index kDepth = 256;  // channels of a sum; longer sums have larger rounding errors
   const Index channels = g.channels, panel_size = channels * panels.width;
@@ -63,8 +63,8 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
                                   std::min(kDepth, channels - k), {weights + at, panels.width},
                                   {sums + (element * block_size + row) * panels.width, k == 0});
           });
-      TransformSums<Scheme>(g, tiling, panels, panel, sums, block_size * panels.width, tiles, bias,
-                            result);
+      TransformSums<Scheme>(g, tiling, panels, panel, sums, block_size * panels.width, tiles,
+                            epilogue, result);
     }
   }
 }
@@ -72,7 +72,7 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
 // The same as DirectConvolution.
 template <class Scheme>
 void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
-                         const Kernel& kernel, const float* bias, float* result) {
+                         const Kernel& kernel, const Epilogue& epilogue, float* result) {
   const Tiling tiling(g, Scheme::kTile);
   const Panels panels(g.outputs);
   const Index panel_size = g.channels * panels.width, element_size = panels.count * panel_size;
@@ -85,7 +85,7 @@ void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* 
   const Index blocks = CeilDiv(tiling.count, block_size), shares = ShareCount(pool, blocks);
   ParallelFor(pool, shares, [=](Index share) {
     ConvolveBlocks<Scheme>(g, tiling, panels, PartOf(blocks, share, shares), block_size, images,
-                           weights, bias, result);
+                           weights, epilogue, result);
   });
 }
 

@@ -66,11 +66,10 @@ void TransformKernel(const Panels& panels, Index panel, const Kernel& kernel, fl
         });
 }
 
-// A' m A of tiles, where the sums m are [element][tile][panels.width], to the result's pixels. With
-// a bias, it is added, and ReLU is applied.
+// A' m A of tiles, where the sums m are [element][tile][panels.width], to the result's pixels.
 template <class Scheme>
 void TransformSums(const Geometry& g, const Tiling& tiling, const Panels& panels, Index panel,
-                   const float* sums, Index stride, Range tiles, const float* bias,
+                   const float* sums, Index stride, Range tiles, const Epilogue& epilogue,
                    float* result) {
   for (Index tile = tiles.first; tile < tiles.last; ++tile, sums += panels.width) {
     const Geometry::Position position = tiling.PositionOf(tile);
@@ -79,15 +78,19 @@ void TransformSums(const Geometry& g, const Tiling& tiling, const Panels& panels
       const Index output = panels.FirstColumn(panel) + lane;
       const Index count = panels.ColumnCount(panel) - lane;
       if (count <= 0) break;
-      const Vector shift = bias ? LoadPartial(bias + output, count) : Vector{};
       Transform<Scheme::kSumMatrix>(
           [&](int i, int j) { return Load(sums + (i * Scheme::kSide + j) * stride + lane); },
           [&](int i, int j, Vector pixel) {
             if (position.row + i >= g.rows || position.column + j >= g.columns) return;
-            if (bias) pixel = Relu(pixel + shift);
             StorePartial(pixels + (i * g.columns + j) * g.result_stride + output, pixel, count);
           });
     }
+    if (!epilogue) continue;
+    const Index first = panels.FirstColumn(panel), rows = g.rows - position.row;
+    for (Index i = 0; i < std::min<Index>(Scheme::kTile, rows); ++i)
+      Finish(epilogue.From(first), std::min<Index>(Scheme::kTile, g.columns - position.column),
+             panels.ColumnCount(panel), pixels + i * g.columns * g.result_stride + first,
+             g.result_stride);
   }
 }
 

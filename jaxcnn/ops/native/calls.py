@@ -1,9 +1,13 @@
 """The foreign function calls: convolutions, their gradients with respect to the kernel, products.
 
-All arrays are float32. The caller defines derivatives. Under `jax.vmap` the calls are made one
-after the other. A mismatch of shapes is an error of the call, with the shapes that are expected.
+Arrays are float32, and those of convolutions without groups and of products may be bfloat16 where
+`can_compute_bfloat16` says so; sums are in float32. The caller defines derivatives. Under
+`jax.vmap` the calls are made one after the other. A mismatch of shapes is an error of the call,
+with the shapes that are expected.
 """
 
+import enum
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import DTypeLike
 
-from jaxcnn.ops.native.loader import CALL_PREFIX, available
+from jaxcnn.ops.native.loader import (
+    BFLOAT16_INSTRUCTIONS,
+    CALL_PREFIX,
+    available,
+    bfloat16_instructions,
+)
 from jaxcnn.ops.native.winograd import winograd_tile
 
 Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
@@ -28,6 +38,15 @@ def can_compute(*operands: Array | jax.ShapeDtypeStruct) -> bool:
     return available() and all(each.dtype in dtypes and each.size > 0 for each in operands)
 
 
+def can_compute_bfloat16(*operands: Array | jax.ShapeDtypeStruct) -> bool:
+    """Whether all operands are bfloat16, and the kernels use instructions for it in this context.
+
+    The kernels for bfloat16 know no groups. They read numbers below 1.2e-38 as zero.
+    """
+    are_bfloat16 = all(each.dtype == jnp.bfloat16 for each in operands)
+    return are_bfloat16 and can_compute(*operands) and bfloat16_instructions() is not None
+
+
 @dataclass(frozen=True)
 class Window:
     """How a kernel is moved over images.
@@ -37,7 +56,8 @@ class Window:
       pads: pixels before and after the rows, and before and after the columns.
       dilation: distances between neighboring taps, down and across.
       groups: of channels, each with a kernel of its own.
-      allows_winograd: whether Winograd's method may be used, which has larger rounding errors.
+      allows_winograd: whether Winograd's method may be used, which has larger rounding errors, and
+        columns computed together, which spread a NaN to each other.
     """
 
     strides: Pair = (1, 1)
@@ -64,39 +84,93 @@ def convolution(images: Array, kernel: Array, window: Window, *, flipped: bool =
     """A convolution whose window `fits`.
 
     Args:
-      images: ``f32[N, H, W, C]``.
-      kernel: ``f32[h, w, C / groups, D]``; ``f32[h, w, D / groups, C]`` if flipped.
+      images: ``[N, H, W, C]``.
+      kernel: ``[h, w, C / groups, D]``; ``[h, w, D / groups, C]`` if flipped.
       window: see `Window`.
       flipped: rotate the kernel by 180 degrees and exchange its channels first, as in the gradient
         of a convolution with respect to its images.
 
     Returns:
-      ``f32[N, H', W', D]``.
+      ``[N, H', W', D]``.
     """
     outputs = kernel.shape[2] * window.groups if flipped else kernel.shape[3]
     call = _convolution_call("convolution", images, kernel.shape[:2], outputs, window)
     return call(images, kernel, flipped=flipped)
 
 
-def conv_relu(images: Array, kernel: Array, bias: Array, window: Window) -> Array:
-    """``relu(convolution(images, kernel, window) + bias)``, with a bias ``f32[D]``."""
-    call = _convolution_call("conv_relu", images, kernel.shape[:2], kernel.shape[3], window)
-    return call(images, kernel, bias)
+class Kind(enum.IntEnum):
+    """The activations that kernels apply, as in ``epilogue.h``."""
+
+    CLIP = 0
+    LEAKY_RELU = 1
+    SIGMOID = 2
+    SILU = 3
+    GELU = 4
+    HARD_SWISH = 5
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What follows a convolution's bias.
+
+    Attributes:
+      kind: of the function. GELU is the form with tanh.
+      low, high: the range of a clip; ``low`` is the slope of a leaky ReLU below zero.
+    """
+
+    kind: Kind = Kind.CLIP
+    low: float = -math.inf
+    high: float = math.inf
+
+    def attributes(self) -> dict[str, np.int64 | np.float32]:
+        """Those of a call."""
+        return {
+            "activation": np.int64(self.kind),
+            "low": np.float32(self.low),
+            "high": np.float32(self.high),
+        }
+
+
+NO_ACTIVATION = Activation()
+RELU = Activation(low=0.0)
+
+
+def activated_convolution(
+    images: Array,
+    kernel: Array,
+    factors: Array,
+    bias: Array,
+    window: Window,
+    activation: Activation,
+) -> Array:
+    """``activation(convolution(images, kernel, window) * factors + bias)``.
+
+    Args:
+      images, kernel, window: as for `convolution`.
+      factors, bias: ``f32[D]``.
+      activation: of the result.
+    """
+    name = "activated_convolution"
+    call = _convolution_call(name, images, kernel.shape[:2], kernel.shape[3], window)
+    return call(images, kernel, factors, bias, **activation.attributes())
 
 
 def kernel_gradient(images: Array, cotangent: Array, taps: Pair, window: Window) -> Array:
     """The gradient of `convolution` with respect to its kernel.
 
     Args:
-      images: ``f32[N, H, W, C]``.
-      cotangent: ``f32[N, H', W', D]``.
+      images: ``[N, H, W, C]``.
+      cotangent: ``[N, H', W', D]``.
       taps: height and width of the kernel, ``h`` and ``w``.
       window: that of `convolution`.
 
     Returns:
-      ``f32[h, w, C / groups, D]``.
+      ``[h, w, C / groups, D]``.
     """
     channels, outputs = images.shape[3] // window.groups, cotangent.shape[3]
+    if images.dtype == jnp.bfloat16:
+        call = _Call("kernel_gradient", (*taps, channels, outputs), window, images.dtype)
+        return call(images, cotangent)
     sizes = (channels, outputs // window.groups)
     tile = 0  # with groups, sums over few channels hide less of Winograd's rounding errors
     if window.groups == 1:
@@ -119,6 +193,20 @@ def depthwise(images: Array, kernel: Array, window: Window) -> Array:
     size = window.result_size(images.shape[1:3], kernel.shape[:2])
     call = _Call("depthwise", (len(images), *size, images.shape[3]), window)
     return call(images, kernel, transposed=False)
+
+
+def activated_depthwise(
+    images: Array,
+    kernel: Array,
+    factors: Array,
+    bias: Array,
+    window: Window,
+    activation: Activation,
+) -> Array:
+    """``activation(depthwise(images, kernel, window) * factors + bias)``, like the convolution."""
+    size = window.result_size(images.shape[1:3], kernel.shape[:2])
+    call = _Call("activated_depthwise", (len(images), *size, images.shape[3]), window)
+    return call(images, kernel, factors, bias, **activation.attributes())
 
 
 def depthwise_image_gradient(
@@ -146,12 +234,12 @@ def product(left: Array, right: Array, *, transposed: tuple[bool, bool] = (False
     """The matrix product ``left @ right``, as a convolution of images one pixel high.
 
     Args:
-      left: ``f32[M, K]``; ``f32[K, M]`` if transposed.
-      right: ``f32[K, N]``; ``f32[N, K]`` if transposed.
+      left: ``[M, K]``; ``[K, M]`` if transposed.
+      right: ``[K, N]``; ``[N, K]`` if transposed.
       transposed: whether ``left`` and ``right`` are transposed before the product.
 
     Returns:
-      ``f32[M, N]``.
+      ``[M, N]``.
     """
     image = left[None, None]
     if transposed[0]:
@@ -168,15 +256,22 @@ class _Call:
       name: a key of `jaxcnn.ops.native.loader.HANDLERS`.
       shape: that of the result.
       window: of the convolution.
+      dtype: of the operands and the result, float32 or bfloat16.
     """
 
     name: str
     shape: tuple[int, ...]
     window: Window
+    dtype: DTypeLike = jnp.float32
 
-    def __call__(self, *operands: Array, **attributes: bool | np.int64) -> Array:
-        result = jax.ShapeDtypeStruct(self.shape, jnp.float32)
-        call = jax.ffi.ffi_call(CALL_PREFIX + self.name, result, vmap_method="sequential")
+    def __call__(self, *operands: Array, **attributes: bool | np.int64 | np.float32) -> Array:
+        name = self.name
+        if self.dtype == jnp.bfloat16:
+            name = "bfloat16_" + name
+            number = BFLOAT16_INSTRUCTIONS.index(bfloat16_instructions() or "") + 1
+            attributes["instructions"] = np.int64(number)
+        result = jax.ShapeDtypeStruct(self.shape, self.dtype)
+        call = jax.ffi.ffi_call(CALL_PREFIX + name, result, vmap_method="sequential")
         return call(
             *operands,
             strides=np.array(self.window.strides, np.int64),
@@ -189,12 +284,14 @@ class _Call:
 def _convolution_call(name: str, images: Array, taps: Pair, outputs: int, window: Window):
     """The call of a convolution as a function of its operands and further attributes."""
     shape = (len(images), *window.result_size(images.shape[1:3], taps), outputs)
+    if images.dtype == jnp.bfloat16:
+        return _Call(name, shape, window, images.dtype)
     sizes = (images.shape[3] // window.groups, outputs // window.groups)
     tile = _winograd_tile("convolution", taps, sizes, shape, window)
     call = _Call(name, shape, window)
 
-    def call_with(*operands: Array, **flags: bool) -> Array:
-        return call(*operands, groups=np.int64(window.groups), winograd=np.int64(tile), **flags)
+    def call_with(*operands: Array, **others: bool | np.int64 | np.float32) -> Array:
+        return call(*operands, groups=np.int64(window.groups), winograd=np.int64(tile), **others)
 
     return call_with
 
@@ -202,6 +299,8 @@ def _convolution_call(name: str, images: Array, taps: Pair, outputs: int, window
 def _winograd_tile(
     call: str, taps: Pair, sizes: Pair, result_shape: tuple[int, ...], window: Window
 ) -> int:
+    """The side of Winograd's tiles; 1 for the direct convolution, 0 for it as defined."""
     if not window.allows_winograd:
         return 0
-    return winograd_tile(call, (*taps, *sizes), result_shape, window.strides, window.dilation)
+    tile = winograd_tile(call, (*taps, *sizes), result_shape, window.strides, window.dilation)
+    return tile or 1

@@ -18,14 +18,21 @@ from jaxcnn.errors import InputError
 CALL_PREFIX = "jaxcnn$"  # the names of all calls begin with it, also in a program's text
 HANDLERS = {
     "convolution": "JaxcnnConvolution",
-    "conv_relu": "JaxcnnConvRelu",
+    "activated_convolution": "JaxcnnActivatedConvolution",
     "kernel_gradient": "JaxcnnKernelGradient",
     "depthwise": "JaxcnnDepthwise",
+    "activated_depthwise": "JaxcnnActivatedDepthwise",
     "depthwise_gradient": "JaxcnnDepthwiseGradient",
     "moments": "JaxcnnMoments",
     "normalize_gradient_sums": "JaxcnnNormalizeGradientSums",
     "normalize_gradient": "JaxcnnNormalizeGradient",
 }
+BFLOAT16_HANDLERS = {  # of libraries and processors that have instructions for bfloat16
+    "bfloat16_convolution": "JaxcnnBfloat16Convolution",
+    "bfloat16_activated_convolution": "JaxcnnBfloat16ActivatedConvolution",
+    "bfloat16_kernel_gradient": "JaxcnnBfloat16KernelGradient",
+}
+BFLOAT16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16")  # numbered from 1, as in bfloat16_tiles.h
 INSTRUCTION_SETS = ("avx512", "avx2", "any")  # fastest first
 ENVIRONMENT_VARIABLE = "JAXCNN_KERNELS"  # an instruction set, or "none"
 
@@ -83,6 +90,20 @@ def instruction_set() -> str | None:
             f"{find_library(requested).defect}; unset the variable to use the fastest kernels"
         )
     return None
+
+
+@functools.cache
+def bfloat16_instructions() -> str | None:
+    """The processor's instructions for products of bfloat16 numbers that the kernels use.
+
+    Returns:
+      The last of `BFLOAT16_INSTRUCTIONS` that the library in use and the processor have; None if
+      there is none.
+    """
+    name = instruction_set()
+    library = load_library(name) if name else None
+    number = library.JaxcnnBfloat16() if library else 0
+    return BFLOAT16_INSTRUCTIONS[number - 1] if number else None
 
 
 def load_library(name: str) -> ctypes.CDLL | None:
@@ -146,7 +167,8 @@ def find_library(name: str) -> KernelLibrary:
 
 def register(library: ctypes.CDLL, prefix: str) -> None:
     """Makes the library's kernels callable from CPU programs as ``prefix + call``."""
-    for call, symbol in HANDLERS.items():
+    handlers = HANDLERS | (BFLOAT16_HANDLERS if library.JaxcnnBfloat16() else {})
+    for call, symbol in handlers.items():
         handler = jax.ffi.pycapsule(getattr(library, symbol))
         jax.ffi.register_ffi_target(prefix + call, handler, platform="cpu")
 

@@ -131,7 +131,8 @@ def test_calls_agree_with_lax(instructions, name, tile, monkeypatch):
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     case = CASES[name]
     window = case.window
-    images, kernel, bias = random_arrays(case.images, case.kernel, (case.outputs,))
+    images, kernel = random_arrays(case.images, case.kernel)
+    factors, bias = random_arrays((case.outputs,), (case.outputs,))
     expected, backward = jax.vjp(case.reference, images, kernel)
     (cotangent,) = random_arrays(expected.shape)
     result = jax.jit(lambda x, k: native.convolution(x, k, window))(images, kernel)
@@ -140,8 +141,9 @@ def test_calls_agree_with_lax(instructions, name, tile, monkeypatch):
         images, case.flip(kernel)
     )
     assert is_close(result, expected)
-    result = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, window))(images, kernel, bias)
-    assert is_close(result, jax.nn.relu(expected + bias))
+    activated = jax.jit(lambda *xs: native.activated_convolution(*xs, window, native.RELU))
+    result = activated(images, kernel, factors, bias)
+    assert is_close(result, jax.nn.relu(expected * factors + bias))
     gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, case.taps, window))(
         images, cotangent
     )
@@ -172,6 +174,9 @@ def test_depthwise_calls_agree_with_lax(instructions, name):
     image_gradient, kernel_gradient = backward(cotangent)
     result = jax.jit(lambda x, k: native.depthwise(x, k, window))(images, kernel)
     assert is_close(result, expected)
+    factors, bias = random_arrays((case.outputs,), (case.outputs,))
+    result = native.activated_depthwise(images, kernel, factors, bias, window, native.RELU)
+    assert is_close(result, jax.nn.relu(expected * factors + bias))
     result = jax.jit(lambda c, k: native.depthwise_image_gradient(c, k, size, window))(
         cotangent, kernel
     )
@@ -180,6 +185,48 @@ def test_depthwise_calls_agree_with_lax(instructions, name):
         images, cotangent
     )
     assert is_close(result, kernel_gradient)
+
+
+ACTIVATIONS = {
+    "none": (native.NO_ACTIVATION, lambda x: x),
+    "relu": (native.RELU, jax.nn.relu),
+    "relu6": (native.Activation(low=0.0, high=6.0), jax.nn.relu6),
+    "leaky relu": (
+        native.Activation(native.Kind.LEAKY_RELU, low=0.1),
+        lambda x: jax.nn.leaky_relu(x, 0.1),
+    ),
+    "sigmoid": (native.Activation(native.Kind.SIGMOID), jax.nn.sigmoid),
+    "silu": (native.Activation(native.Kind.SILU), jax.nn.silu),
+    "gelu": (native.Activation(native.Kind.GELU), jax.nn.gelu),
+    "hard swish": (native.Activation(native.Kind.HARD_SWISH), jax.nn.hard_swish),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_any_size(instructions, name):
+    """Of the images themselves, by kernels of ones; infinities and NaN are left out."""
+    activation, function = ACTIVATIONS[name]
+    values = jnp.concatenate([jnp.linspace(-8, 8, 1001), jnp.array([-1e30, -90, 0, 90, 1e30])])
+    images = jnp.tile(values[None, None, :, None], (1, 1, 1, 19))
+    ones, zeros, window = jnp.ones(19), jnp.zeros(19), native.Window()
+    dense = native.activated_convolution(
+        images, jnp.eye(19)[None, None], ones, zeros, window, activation
+    )
+    expected = np.asarray(function(images))
+    tolerance = {"rtol": 2e-6, "atol": 1e-6}  # of tanh in float32
+    np.testing.assert_allclose(dense, expected, **tolerance)
+    depthwise = native.activated_depthwise(
+        images, jnp.ones((1, 1, 1, 19)), ones, zeros, window, activation
+    )
+    np.testing.assert_allclose(depthwise, expected, **tolerance)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_keep_nan(instructions, name):
+    activation, _ = ACTIVATIONS[name]
+    images, kernel = jnp.full((1, 1, 5, 3), jnp.nan), jnp.ones((1, 1, 1, 3))
+    operands = images, kernel, jnp.ones(3), jnp.zeros(3)
+    assert np.isnan(native.activated_depthwise(*operands, native.Window(), activation)).all()
 
 
 @requires_kernels
@@ -203,9 +250,11 @@ def test_operands_that_do_not_fit_are_refused(images, kernel, window, message, m
 
 @requires_kernels
 def test_a_bias_of_another_size_is_refused():
-    images, kernel, bias = random_arrays((1, 4, 4, 3), (1, 1, 3, 5), (1,))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="an element for each output"):
-        native.conv_relu(images, kernel, bias, native.Window()).block_until_ready()
+    images, kernel, short, bias = random_arrays((1, 4, 4, 3), (1, 1, 3, 5), (1,), (5,))
+    for channels in ((short, bias), (bias, short)):
+        operands = images, kernel, *channels, native.Window(), native.RELU
+        with pytest.raises(jax.errors.JaxRuntimeError, match="an element for each output"):
+            native.activated_convolution(*operands).block_until_ready()
 
 
 @pytest.mark.parametrize("tile", [0, 2, 4])
@@ -213,7 +262,13 @@ def test_relu_keeps_nan(instructions, tile, monkeypatch):
     """As `jnp.maximum` does: a network that has diverged must not look healthy."""
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     images, kernel, bias = random_arrays((1, 4, 4, 16), (3, 3, 16, 20), (20,))
-    conv_relu = jax.jit(lambda x, k, b: native.conv_relu(x, k, b, native.Window(pads=ONE)))
+    window = native.Window(pads=ONE)
+
+    @jax.jit
+    def conv_relu(images, kernel, bias):
+        operands = images, kernel, jnp.ones_like(bias), bias
+        return native.activated_convolution(*operands, window, native.RELU)
+
     assert np.isnan(conv_relu(images, kernel, bias.at[3].set(np.nan))[..., 3]).all()
     assert np.isnan(conv_relu(images.at[0, 0, 0, 5].set(np.nan), kernel, bias)[0, 0, 0]).all()
 

@@ -1,0 +1,79 @@
+"""The CPU lowering of JAX's own max and average pools within `fast_on_cpu`, and of their gradients.
+
+These are the pools of Flax, Equinox and `jax.lax`, over any number of image axes: windows over
+``[N, ..., C]`` without dilation. XLA:CPU computes the gradient of a max pool tens of times slower
+than as a few strided slices (`jaxcnn.ops.pooling_lowerings`). See `jaxcnn.ops.cpu_lowering` for how
+operations are marked. The gradient of an average pool is the sum of windows again.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxcnn.ops import cpu_lowering
+from jaxcnn.ops.cpu_lowering import Replacement
+from jaxcnn.ops.pooling_lowerings import MAX, SUM, Pads, Sizes
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of a pool, by image axis."""
+
+    window: Sizes
+    strides: Sizes
+    pads: Pads
+
+    def largest(self, images: Array) -> Array:
+        """The max pool."""
+        return MAX(images, self.window, self.strides, self.pads)
+
+    def total(self, images: Array) -> Array:
+        """The sums of the windows."""
+        return SUM(images, self.window, self.strides, self.pads)
+
+    def gradient_of_largest(self, cotangent: Array, images: Array) -> Array:
+        """The cotangent of each window for the first of its largest values in row order."""
+        return jax.vjp(self.largest, images)[1](cotangent)[0]
+
+
+def _recognise(images, parameters: dict) -> _Windows | None:
+    """The windows over ``[N, ..., C]``; None for others, and for numbers that are not floating."""
+    window, strides = parameters["window_dimensions"], parameters["window_strides"]
+    pads = parameters["padding"]
+    dilations = (*parameters.get("base_dilation", ()), *parameters.get("window_dilation", ()))
+    ends = ((1, 1, (0, 0)),) * 2
+    at_ends = tuple((window[i], strides[i], tuple(pads[i])) for i in (0, -1)) if window else ()
+    is_pool = len(window) > 2 and at_ends == ends and set(dilations) <= {1}
+    if not is_pool or not jnp.issubdtype(images.dtype, jnp.floating) or 0 in images.shape:
+        return None
+    inner = tuple((int(low), int(high)) for low, high in pads[1:-1])
+    if not all(
+        0 <= pad < length for pair, length in zip(inner, window[1:-1], strict=True) for pad in pair
+    ):
+        return None  # windows of nothing but padding
+    return _Windows(tuple(window[1:-1]), tuple(strides[1:-1]), inner)
+
+
+def _max_rule(operands, result, parameters) -> Replacement | None:
+    windows = _recognise(operands[0], parameters)
+    return Replacement(windows.largest) if windows and result.size else None
+
+
+def _sum_rule(operands, result, parameters) -> Replacement | None:
+    windows = _recognise(operands[0], parameters)
+    return Replacement(windows.total) if windows and result.size else None
+
+
+def _max_gradient_rule(operands, result, parameters) -> Replacement | None:
+    cotangent, images = operands
+    windows = _recognise(images, parameters)
+    if windows is None or parameters["select_prim"] is not lax.ge_p or not cotangent.size:
+        return None
+    return Replacement(windows.gradient_of_largest)
+
+
+cpu_lowering.register(lax.reduce_window_max_p, _max_rule)
+cpu_lowering.register(lax.reduce_window_sum_p, _sum_rule)
+cpu_lowering.register(lax.select_and_scatter_add_p, _max_gradient_rule)

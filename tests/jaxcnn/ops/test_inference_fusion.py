@@ -1,0 +1,173 @@
+"""Convolutions that are fused with what follows them compute the same, and only they are fused."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import jaxcnn
+from jaxcnn import ops, training
+from jaxcnn.ops import native
+from tests.support.native import lowered_text, requires_kernels
+
+CALLS = native.CALL_PREFIX + "activated_"
+ACTIVATIONS = {
+    "relu": nnx.relu,
+    "maximum": lambda x: jnp.maximum(x, 0),
+    "relu6": nnx.relu6,
+    "leaky relu": nnx.leaky_relu,
+    "leaky relu with a slope": functools.partial(nnx.leaky_relu, negative_slope=0.2),
+    "sigmoid": nnx.sigmoid,
+    "silu": nnx.silu,
+    "gelu": nnx.gelu,
+    "hard swish": nnx.hard_swish,
+}
+
+
+class Block(nnx.Module):
+    """Convolution, batch norm and activation, of 20 channels; another convolution follows."""
+
+    def __init__(self, activation, *, depthwise: bool = False, norm: bool = True, dtype=None):
+        groups = 20 if depthwise else 1
+        rngs = nnx.Rngs(0)
+        self.first = nnx.Conv(
+            20, 20, (3, 3), feature_group_count=groups, use_bias=not norm, dtype=dtype, rngs=rngs
+        )
+        self.norm = nnx.BatchNorm(20, dtype=dtype, rngs=rngs) if norm else None
+        self.last = nnx.Conv(20, 4, (1, 1), dtype=dtype, rngs=rngs)
+        self.activation = activation
+        for each in (self.first.bias, self.norm and self.norm.bias, self.norm and self.norm.mean):
+            if each is not None:
+                each[...] = jnp.linspace(-1, 1, 20)
+        if norm:
+            self.norm.var[...], self.norm.scale[...] = (jnp.linspace(0.5, 2, 20) for _ in range(2))
+
+    def __call__(self, images):
+        x = self.first(images)
+        x = self.norm(x) if self.norm else x
+        return self.last(self.activation(x))
+
+
+def inference(model, fuse=ops.fuse_convolutions):
+    """Plain and fused logits, and the text of the fused program."""
+    model.eval()
+    graph, state = nnx.split(jaxcnn.accelerate(model))
+    images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 9, 8, 20)), jnp.float32)
+
+    def predict(state, images):
+        return nnx.merge(graph, state)(images)
+
+    fused = fuse(predict)
+    return (
+        jax.jit(predict)(state, images),
+        jax.jit(fused)(state, images),
+        lowered_text(fused, state, images),
+    )
+
+
+@requires_kernels
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("depthwise", [False, True], ids=["dense", "depthwise"])
+def test_batch_norm_and_every_activation(activation, depthwise):
+    plain, fused, text = inference(Block(ACTIVATIONS[activation], depthwise=depthwise))
+    name = "activated_depthwise" if depthwise else "activated_convolution"
+    assert text.count(native.CALL_PREFIX + name) == 1
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+@requires_kernels
+def test_a_bias_is_fused_and_other_functions_follow_it():
+    plain, fused, text = inference(Block(nnx.relu, norm=False))
+    assert text.count(CALLS) == 1
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+    plain, fused, text = inference(Block(jnp.tanh, norm=False))
+    assert text.count(CALLS) == 0  # XLA adds the bias in the pass of tanh
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+
+
+@requires_kernels
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(dtype):
+    plain, fused, _ = inference(Block(nnx.silu, dtype=dtype))
+    assert fused.dtype == dtype
+    error = np.abs(np.float32(fused) - np.float32(plain)).max()
+    assert error <= 0.03 * np.abs(np.float32(plain)).max()
+
+
+@requires_kernels
+def test_what_has_another_use_is_not_fused():
+    class Residual(Block):
+        def __call__(self, images):
+            first = self.first(images)
+            return self.last(nnx.relu(self.norm(first)) + first)
+
+    plain, fused, text = inference(Residual(nnx.relu))
+    assert text.count(CALLS) == 0
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+
+
+def test_what_a_pool_or_a_sum_reads_is_not_fused():
+    class Pooled(Block):
+        def __call__(self, images):
+            return self.last(nnx.max_pool(nnx.relu(self.first(images)), (2, 2), (2, 2)))
+
+    plain, fused, text = inference(Pooled(nnx.relu))
+    assert CALLS not in text
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+
+
+@requires_kernels
+def test_an_own_function_with_a_known_name_is_not_mistaken_for_it():
+    @jax.jit
+    def silu(x):
+        return x * jax.nn.sigmoid(2 * x)
+
+    plain, fused, text = inference(Block(silu))
+    assert text.count(CALLS) == 0
+    np.testing.assert_allclose(fused, plain, rtol=1e-5)
+
+
+def test_other_platforms_and_plain_convolutions_keep_their_operations():
+    graph, state = nnx.split(jaxcnn.accelerate(Block(nnx.relu)))
+    images = jnp.ones((2, 9, 8, 20))
+    predict = ops.fuse_convolutions(lambda state, images: nnx.merge(graph, state)(images))
+    assert "custom_call" not in lowered_text(predict, state, images, platform="tpu")
+
+    def unmarked(images, kernel):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return nnx.relu(
+            jax.lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=layout)
+        )
+
+    text = lowered_text(ops.fuse_convolutions(unmarked), images, jnp.ones((3, 3, 20, 20)))
+    assert native.CALL_PREFIX not in text
+
+
+@requires_kernels
+def test_evaluation_of_a_train_step_is_fused_and_can_be_differentiated():
+    block = Block(nnx.silu)
+    _, step = training.create(block, optax.sgd(0.1))
+    state, _ = training.create(block, optax.sgd(0.1))
+    images = jnp.asarray(np.random.default_rng(1).normal(size=(2, 9, 8, 20)), jnp.float32)
+    assert CALLS in lowered_text(step.evaluation.outputs, state, images)
+    plain, plain_step = training.create(block, optax.sgd(0.1), accelerate=False)
+    np.testing.assert_allclose(
+        step.evaluation.outputs(state, images),
+        plain_step.evaluation.outputs(plain, images),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+    def total(step, state, images):
+        return step.evaluation.outputs(state, images).sum()
+
+    np.testing.assert_allclose(
+        jax.grad(total, 2)(step, state, images),
+        jax.grad(total, 2)(plain_step, plain, images),
+        rtol=1e-3,
+        atol=1e-4,
+    )
