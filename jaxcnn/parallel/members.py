@@ -85,15 +85,16 @@ class Members:
           A callable with ``lower``, as `jax.jit` returns. Its results have a leading axis of
           members.
         """
-        in_specs = jax.tree.map(_partition_spec, in_axes, is_leaf=_is_none)
-        sharded = jax.shard_map(
-            jax.vmap(function, in_axes=in_axes),
-            mesh=self._mesh,
-            in_specs=in_specs,
-            out_specs=PartitionSpec(AXIS),
-            check_vma=False,
-        )
-        return jax.jit(sharded, compiler_options=self.options or None)
+        mapped = jax.vmap(function, in_axes=in_axes)
+        if len(self.devices) > 1:
+            mapped = jax.shard_map(
+                mapped,
+                mesh=self._mesh,
+                in_specs=jax.tree.map(_partition_spec, in_axes, is_leaf=_is_none),
+                out_specs=PartitionSpec(AXIS),
+                check_vma=False,
+            )
+        return jax.jit(mapped, compiler_options=self.options or None)
 
     def fetch(self, tree: Any) -> list[Any]:
         """Copies the results of a compiled function to the host, as one tree per member."""

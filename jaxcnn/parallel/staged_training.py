@@ -48,14 +48,15 @@ def train(
     images, _ = jax.eval_shape(step.inputs, state, *row(parts, 0))
     wire = Wire(tuple(network.boundaries(step.network, images, train=True)[:-1]))
     stages = _Stages(network, step, state, parts, jnp.sum(mask_of(batch)), wire)
+    scale = step.loss_scale(state)
     inputs, statistics, model_state = _forward(stages)
     grads, metrics, model_state = _backward(stages, inputs, statistics, model_state)
     metrics = lax.psum(metrics, AXIS)
     if step.penalty:
         penalty, penalty_grads = _of_this_stage(stages, stages.penalty)
         metrics["penalty"] = lax.psum(penalty, AXIS) * metrics["count"]
-        grads = jax.tree.map(lambda g, p: g + state.loss_scale * p, grads, penalty_grads)
-    grads = jax.tree.map(lambda g: g / state.loss_scale, grads)
+        grads = jax.tree.map(lambda g, p: g + scale * p, grads, penalty_grads)
+    grads = jax.tree.map(lambda g: g / scale, grads)
     squares = sum(jnp.sum(g * g) for g in jax.tree.leaves(grads))
     update = functools.partial(
         stages.update,
@@ -113,7 +114,8 @@ class _Stages:
         outputs, model_state = self.call(self.network.last, params, x, model_state, part)
         _, batch = self.step.inputs(self.state, *part)
         metrics = self.step.training_objective(outputs, batch)
-        return metrics["loss"] / self.examples * self.state.loss_scale, (metrics, model_state)
+        scale = self.step.loss_scale(self.state)
+        return metrics["loss"] / self.examples * scale, (metrics, model_state)
 
     def forward(
         self, stage: int, x: Array, model_state: Buffers, part: Part

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 
+from jaxcnn import ops
 from jaxcnn.errors import InputError
 from jaxcnn.training.microbatches import accumulate
 from jaxcnn.training.network import Mix, Network, Objective
@@ -53,10 +54,13 @@ class EvalStep:
             return sharding.layers.outputs(self, state, images)
         params = state.ema_params or state.params
         images = self.network.preprocess(images, None)
-        outputs, _ = self.network.apply(
-            params, state.frozen, state.model_state, images, sharding, train=False
-        )
-        return outputs
+
+        def apply(params: PyTree, frozen: PyTree, model_state: PyTree, images: Array) -> Array:
+            return self.network.apply(params, frozen, model_state, images, sharding, train=False)[0]
+
+        is_sharded = sharding is not UNSHARDED
+        infer = apply if is_sharded else ops.fuse_convolutions(apply)
+        return infer(params, state.frozen, state.model_state, images)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class TrainStep:
             count=self.microbatches,
             together=self.together,
         )
-        grads = jax.tree.map(lambda g: g / state.loss_scale, sharding.psum(grads))
+        scale = self.loss_scale(state)
+        grads = jax.tree.map(lambda g: g / scale, sharding.psum(grads))
         return self.update(state, grads, model_state), sharding.psum(metrics)
 
     @property
@@ -183,10 +188,17 @@ class TrainStep:
             if self.penalty:
                 metrics["penalty"] = self.penalty(params) * metrics["count"]
                 total += metrics["penalty"]
-            return total / examples * state.loss_scale, (metrics, next_model_state)
+            return total / examples * self.loss_scale(state), (metrics, next_model_state)
 
         grads, (metrics, model_state) = jax.grad(scaled_loss, has_aux=True)(state.params)
         return grads, metrics, model_state
+
+    def loss_scale(self, state: TrainState) -> Array | float:
+        """The factor of the loss in its gradients; constant where the precision needs none.
+
+        A division by a constant 1 is no operation of the compiled program.
+        """
+        return state.loss_scale if self.network.precision.scales_loss else 1.0
 
     def restart(self, state: TrainState, *, step: int, lr_scale: float) -> TrainState:
         """The state at the start of a training stage: the same weights, a new optimizer state."""
