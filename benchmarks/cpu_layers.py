@@ -6,7 +6,7 @@ Questions, each answered by a row or more:
   jax issue 31662, forward and with gradients: how long do they take before and after, and in
   PyTorch (where it is installed)?
 - a user's own network of plain `nnx.Conv` layers: what does `jaxcnn.accelerate` save?
-- `bfloat16`: does a train step take longer than in float32?
+- `bfloat16`: does a train step take longer than in float32, or than PyTorch's in `bfloat16`?
 
 "Before" is Flax without `accelerate`. All sides of a row run in turn in one process, on the same
 number of threads, with freed memory kept.
@@ -29,6 +29,8 @@ from flax import nnx
 import jaxcnn
 from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_formats, write
 from experiments.analysis.benchmark_tables import half_precision_table, layers_table
+from experiments.config import RunConfig
+from experiments.peers.definition import make_task
 from jaxcnn import backend, models, training
 
 HALF_PRECISION_CASES = (("mnist_cnn", 128), ("cifar_tutorial", 128), ("resnet18_cifar", 32))
@@ -151,17 +153,43 @@ def own_network() -> tuple[str, Kinds]:
 
 
 def half_precision(name: str, batch_size: int) -> dict[str, Call]:
-    """A train step in `bfloat16` beside float32."""
+    """A train step in `bfloat16` beside float32, and beside PyTorch's variants in `bfloat16`."""
     rng = np.random.default_rng(0)
     shape = (batch_size, *models.spec(name).input_shape)
     batch = {
         "image": jnp.asarray(rng.integers(0, 256, shape), jnp.uint8),
         "label": jnp.asarray(rng.integers(0, 10, batch_size), jnp.int32),
     }
-    return {
+    ours = {
         dtype: train_step_call(models.build(name), batch, precision=dtype)
         for dtype in ("float32", "bfloat16")
     }
+    return ours | (torch_half_precision(name, batch_size) if HAS_TORCH else {})
+
+
+def torch_half_precision(name: str, batch_size: int) -> dict[str, Call]:
+    """A train step of the same network by PyTorch's autocast, in both layouts, also compiled."""
+    from experiments.peers.in_torch import Torch
+
+    config = RunConfig(
+        study="peers",
+        model=name,
+        batch_size=batch_size,
+        image_size=models.spec(name).input_shape[0],
+        optimizer="momentum",
+        learning_rate=0.01,
+        weight_decay=0.0,
+        precision="bfloat16",
+    )
+    task = make_task(config)
+    steps = {}
+    for compiled in (False, True):
+        for channels_last in (False, True):
+            layout = "channels last" if channels_last else "channels first"
+            peer = Torch(task, channels_last=channels_last, compiled=compiled)
+            side = f"torch, {layout}{', compiled' * compiled}"
+            steps[side] = functools.partial(peer.train, 1)
+    return steps
 
 
 def train_step_call(model: nnx.Module, batch: dict[str, jax.Array], **options: Any) -> Call:

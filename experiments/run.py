@@ -5,6 +5,7 @@ The imports at the top are few, so that ``--help`` is quick.
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,9 @@ def _main(arguments: Sequence[str], configs: Sequence[RunConfig], output: "Conso
         from experiments.harness.several_processes import run_as_one
 
         return run_as_one(configs, lambda hosts: _run(arguments, configs, output, hosts))
+    if config.study == "peers" or _is_visit(arguments, config):
+        # The processes of other libraries need memory of the same GPU.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     print_start(f"--study={config.study}", sys.stderr if config.json else sys.stdout)
     return _run(arguments, configs, output)
 

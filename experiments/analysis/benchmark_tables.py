@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from experiments.analysis.markdown import table
 from experiments.records import Record
 
-_TORCH = "torch, "  # the sides that are PyTorch's, by memory format
+_TORCH = "torch, "  # the sides that are PyTorch's, by memory format and whether compiled
 
 
 def layers_table(records: Sequence[Record]) -> str:
@@ -30,8 +30,16 @@ def layers_table(records: Sequence[Record]) -> str:
 
 
 def half_precision_table(records: Sequence[Record]) -> str:
-    """`benchmarks.cpu_layers`: train steps in ``bfloat16`` beside float32."""
-    columns = ("train step of", "batch", "float32, ms", "bfloat16, ms", "ratio")
+    """`benchmarks.cpu_layers`: train steps in ``bfloat16`` beside float32 and PyTorch's."""
+    columns = (
+        "train step of",
+        "batch",
+        "float32, ms",
+        "bfloat16, ms",
+        "bfloat16 ÷ float32",
+        "PyTorch, bfloat16, ms",
+        "ours ÷ PyTorch",
+    )
 
     def cells(record: Record) -> tuple[str, ...]:
         return (
@@ -40,6 +48,8 @@ def half_precision_table(records: Sequence[Record]) -> str:
             _milliseconds(single := _median(record, "float32")),
             _milliseconds(half := _median(record, "bfloat16")),
             f"{half / single:.2f}",
+            _milliseconds(peer := _torch(record)),
+            "–" if peer is None else f"{half / peer:.2f}",
         )
 
     return _table(columns, records, cells)
@@ -140,7 +150,7 @@ def _median(record: Record, side: str) -> float:
 
 
 def _torch(record: Record) -> float | None:
-    """The faster of the memory formats; None if PyTorch was not installed."""
+    """The fastest of PyTorch's variants; None if PyTorch was not installed."""
     sides = [side for side in record.samples if side.startswith(_TORCH)]
     return min((_median(record, side) for side in sides), default=None)
 

@@ -60,7 +60,7 @@ def define(model: str) -> Definition:
             f"study 'peers' compares networks that every library has, and model "
             f"{models.label(model)} is your own"
         )
-    require_known("network for study 'peers'", base, NETWORKS | USER_NETWORKS)
+    require_known("network of study peers", base, NETWORKS | USER_NETWORKS)
     if base in USER_NETWORKS:
         row = USER_NETWORKS[base]
         build = LayerBuilder(axes=len(row.input_shape) - 1)
@@ -77,11 +77,12 @@ def define(model: str) -> Definition:
     )
 
 
-def make_task(config: RunConfig) -> Task:
+def make_task(config: RunConfig, platform: str = "cpu") -> Task:
     """Draws weights, images and labels from the seed.
 
     Args:
       config: defaults filled in.
+      platform: ``cpu`` or ``gpu``.
 
     Raises:
       InputError: the peers do not have the network.
@@ -101,6 +102,8 @@ def make_task(config: RunConfig) -> Task:
         weight_decay=config.weight_decay,
         weight_decay_layers=definition.weight_decay_layers,
         threads=thread_count(),
+        platform=platform,
+        precision=config.precision,
     )
 
 

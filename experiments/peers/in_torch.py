@@ -39,21 +39,27 @@ class Torch:
 
             torch._inductor.config.freezing = True
         self.torch, self.frozen = torch, frozen
+        self.in_bfloat16 = task.precision == "bfloat16"
+        self.device = "cuda" if task.platform == "gpu" else "cpu"
+        if self.device == "cuda":  # as JAX does
+            torch.backends.cuda.matmul.allow_tf32 = True
+            torch.backends.cudnn.benchmark = True
         memory_format = _memory_format(task, channels_last)
         builder = NetworkBuilder(task)
-        self.module = builder.network().to(memory_format=memory_format)
+        self.module = builder.network().to(self.device, memory_format=memory_format)
         self.optimizer = _optimizer(task, builder.modules)
         self.forward = torch.compile(self.module) if compiled or frozen else self.module
         images = torch.from_numpy(np.moveaxis(task.images, -1, 1).copy())
-        self.images = images.contiguous(memory_format=memory_format)
-        self.labels = torch.from_numpy(task.labels.astype(np.float32 if task.binary else np.int64))
+        self.images = images.contiguous(memory_format=memory_format).to(self.device)
+        labels = torch.from_numpy(task.labels.astype(np.float32 if task.binary else np.int64))
+        self.labels = labels.to(self.device)
         self.binary = task.binary
 
     def logits(self) -> np.ndarray:
         """The logits of the batch in evaluation, ``f32[N, outputs]``."""
         self.module.eval()
         with self._inference_mode():
-            return self.forward(self.images).numpy()
+            return self._logits().float().cpu().numpy()
 
     def losses(self, steps: int) -> list[float]:
         """Takes steps; returns the cross-entropy of each, before its update."""
@@ -65,13 +71,29 @@ class Torch:
         self.module.train()
         for _ in range(steps):
             self._step()
+        self._wait()
+
+    def device_memory_peak(self) -> int:
+        """Peak bytes of a train step on a GPU."""
+        self.torch.cuda.reset_peak_memory_stats()
+        self.train(1)
+        return self.torch.cuda.max_memory_allocated()
 
     def infer(self, calls: int) -> None:
         """Makes forward passes and waits for them."""
         self.module.eval()
         with self._inference_mode():
             for _ in range(calls):
-                self.forward(self.images)
+                self._logits()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def _logits(self) -> "torch.Tensor":
+        with self.torch.autocast(self.device, self.torch.bfloat16, enabled=self.in_bfloat16):
+            return self.forward(self.images)
 
     def _inference_mode(self) -> contextlib.AbstractContextManager:
         """The fastest context without gradients; freezing requires `no_grad`."""
@@ -80,7 +102,7 @@ class Torch:
     def _step(self) -> "torch.Tensor":
         F = self.torch.nn.functional
         self.optimizer.zero_grad()
-        logits = self.forward(self.images)
+        logits = self._logits().float()
         if self.binary:
             loss = F.binary_cross_entropy_with_logits(logits[:, 0], self.labels)
         else:

@@ -1,4 +1,8 @@
-"""One launch: a process for each peer, all started anew, compared with ours and timed in turn."""
+"""One launch: a process for each peer, all started anew, compared with ours and timed.
+
+The processes wait for one another and are timed in turn, so that what disturbs one disturbs all. On
+an accelerator whose memory does not hold all of them, one is started after the other has ended.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,15 +50,19 @@ def run_launch(
     peers: Sequence[str],
     rounds: int,
     *,
+    precision: str = "float32",
+    one_at_a_time: bool = False,
     sample: float,
     calls: Mapping[str, int] | None,
     report: Callable[[str], None],
 ) -> Launch:
-    """Starts all peers, checks that they agree, and times them in turn.
+    """Starts all peers, checks that they agree, and times them.
 
     Args:
       start: starts the process of a peer.
       peers: keys of `PEERS`, ``ours`` among them.
+      precision: a key of `verdict.TOLERANCES`.
+      one_at_a_time: whether a peer is started when the one before has been timed and has ended.
       rounds, sample, calls: see `time_interleaved`.
       report: gets the name of each peer before it compiles.
 
@@ -63,24 +71,53 @@ def run_launch(
         than half are excluded, as are those that fail.
     """
     excluded: dict[str, str] = {}
-    with _start_workers(start, peers) as workers:
-        outputs = _compile(workers, excluded, report)
-        differences, disagreeing = check_agreement(outputs)
-        if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
-            raise LaunchFailed("; ".join(disagreeing.values()), differences)
-        for peer, reason in disagreeing.items():
-            _exclude(workers, peer, reason, excluded)
-        turns = [
-            Turn(worker, work) for worker in workers.values() for work in PEERS[worker.peer].works
-        ]
-        result = time_interleaved(turns, rounds, sample=sample, calls=calls)
-        freed_memory_kept = {
-            peer: worker.call("freed_memory_kept") for peer, worker in workers.items()
-        }
-    memory = {
-        peer: outputs[peer]["memory"] for peer in freed_memory_kept if "memory" in outputs[peer]
-    }
-    return Launch(result, memory, differences, freed_memory_kept, excluded)
+    outputs: dict[str, dict[str, Any]] = {}
+    freed_memory_kept: dict[str, bool] = {}
+    parts: list[Rounds] = []
+    for group in [[peer] for peer in peers] if one_at_a_time else [peers]:
+        with _start_workers(start, group) as workers:
+            outputs |= _compile(workers, excluded, report)
+            if not one_at_a_time:
+                differences, disagreeing = _check(outputs, precision)
+                for peer in disagreeing:
+                    workers.pop(peer).close()
+            turns = [
+                Turn(worker, work)
+                for worker in workers.values()
+                for work in PEERS[worker.peer].works
+            ]
+            if turns:
+                parts.append(time_interleaved(turns, rounds, sample=sample, calls=calls))
+            freed_memory_kept |= {
+                peer: worker.call("freed_memory_kept") for peer, worker in workers.items()
+            }
+    if one_at_a_time:
+        differences, disagreeing = _check(outputs, precision)
+    excluded |= disagreeing
+    timed = [peer for peer in freed_memory_kept if peer not in disagreeing]
+    memory = {peer: outputs[peer]["memory"] for peer in timed if "memory" in outputs[peer]}
+    return Launch(_merge(parts), memory, differences, freed_memory_kept, excluded)
+
+
+def _check(
+    outputs: Mapping[str, Mapping[str, Any]], precision: str
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Those of `check_agreement`.
+
+    Raises:
+      LaunchFailed: ours or half of the peers compute something else.
+    """
+    differences, disagreeing = check_agreement(outputs, precision)
+    if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
+        raise LaunchFailed("; ".join(disagreeing.values()), differences)
+    return differences, disagreeing
+
+
+def _merge(parts: Sequence[Rounds]) -> Rounds:
+    """The samples of several groups of peers."""
+    samples = {name: times for part in parts for name, times in part.samples.items()}
+    calls = {name: count for part in parts for name, count in part.calls.items()}
+    return Rounds(samples, calls, max(part.idle_load for part in parts))
 
 
 @contextlib.contextmanager
@@ -111,13 +148,8 @@ def _compile(
         except PeerFailed as error:
             if peer == "ours":
                 raise LaunchFailed(str(error)) from error
-            _exclude(workers, peer, str(error), excluded)
+            workers.pop(peer).close()
+            excluded[peer] = str(error)
         else:
             outputs[peer] = result
     return outputs
-
-
-def _exclude(workers: dict[str, Worker], peer: str, reason: str, excluded: dict[str, str]) -> None:
-    """Ends a worker and removes it from the others."""
-    workers.pop(peer).close()
-    excluded[peer] = reason

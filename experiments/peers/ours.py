@@ -27,7 +27,7 @@ class Ours:
     """
 
     def __init__(self, task: Task):
-        device = backend.select("cpu").devices[:1]
+        device = backend.select(task.platform).devices[:1]
         self.task, self.strategy = task, parallel.strategy("jit", device)
         optimizer = training.optimizer(
             task.optimizer, task.learning_rate, "constant", steps=1, steps_per_epoch=1
@@ -35,6 +35,7 @@ class Ours:
         state, self.step = training.create(
             _build_model(task),
             optimizer,
+            precision=task.precision,
             weight_decay=task.weight_decay,
             weight_decay_layers=task.weight_decay_layers,
         )
@@ -46,7 +47,7 @@ class Ours:
 
     def logits(self) -> np.ndarray:
         """The logits of the batch in evaluation, ``f32[N, outputs]``."""
-        return np.asarray(self._predict(self.state, self.batch["image"]))
+        return np.asarray(self._predict(self.state, self.batch["image"]), np.float32)
 
     def losses(self, steps: int) -> list[float]:
         """Takes steps; returns the cross-entropy of each, before its update."""
@@ -73,6 +74,11 @@ class Ours:
         for _ in range(calls):
             logits = self._predict(self.state, self.batch["image"])
         jax.block_until_ready(logits)
+
+    def device_memory_peak(self) -> int | None:
+        """Peak bytes of this process on its device; None if JAX does not know them."""
+        statistics = self.strategy.devices[0].memory_stats() or {}
+        return statistics.get("peak_bytes_in_use")
 
     def step_metrics(self) -> dict[str, float]:
         """FLOPs, bytes and parameters of a step, by the names of `METRICS`."""

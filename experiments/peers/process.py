@@ -23,10 +23,14 @@ class Peer:
     Attributes:
       packages: that it needs.
       works: the kinds of work that are timed, by the methods of the network in its process.
+      in_bfloat16: whether it also computes in bfloat16.
+      on_gpu: whether it also runs on a GPU.
     """
 
     packages: tuple[str, ...] = ()
     works: tuple[str, ...] = ("train", "infer")
+    in_bfloat16: bool = False
+    on_gpu: bool = False
 
     @property
     def trains(self) -> bool:
@@ -38,24 +42,27 @@ KERAS = ("keras", "tensorflow")
 # The first word of a peer's name is its library, the others say how it is used. A frozen network
 # has its weights compiled in as constants, so it cannot be trained.
 PEERS: dict[str, Peer] = {
-    "ours": Peer(works=("train", "many_steps", "infer")),
+    "ours": Peer(works=("train", "many_steps", "infer"), in_bfloat16=True, on_gpu=True),
     "flax": Peer(),
-    "torch": Peer(("torch",)),
-    "torch channels-last": Peer(("torch",)),
-    "torch compiled": Peer(("torch",)),
-    "torch compiled channels-last": Peer(("torch",)),
+    "torch": Peer(("torch",), in_bfloat16=True),
+    "torch channels-last": Peer(("torch",), in_bfloat16=True, on_gpu=True),
+    "torch compiled": Peer(("torch",), in_bfloat16=True),
+    "torch compiled channels-last": Peer(("torch",), in_bfloat16=True, on_gpu=True),
     "torch compiled frozen": Peer(("torch",), works=("infer",)),
     "torch compiled frozen channels-last": Peer(("torch",), works=("infer",)),
     "keras": Peer(KERAS),
     "keras xla": Peer(KERAS),
 }
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "KERAS_BACKEND": "tensorflow",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    # no compilation processes, which would wait beside the others
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+ENVIRONMENT = {  # by platform
+    "cpu": {
+        "JAX_PLATFORMS": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
+        "KERAS_BACKEND": "tensorflow",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        # no compilation processes, which would wait beside the others
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    },
+    "gpu": {},
 }
 LOG_TIMEOUT = 10  # seconds, for a worker that did not reply to end and complete its log
 
@@ -77,6 +84,7 @@ class Worker:
     Args:
       peer: a key of `PEERS`.
       task: the file of the `Task`, by `task_file.save`; the log is written beside it.
+      platform: a key of `ENVIRONMENT`.
       threads: that the library may use.
       time_limit: seconds for each call.
       environment: further variables of the process.
@@ -87,6 +95,7 @@ class Worker:
         peer: str,
         task: Path,
         *,
+        platform: str = "cpu",
         threads: int,
         time_limit: float,
         environment: Mapping[str, str] | None = None,
@@ -102,7 +111,7 @@ class Worker:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                env=os.environ | ENVIRONMENT | counts | dict(environment or {}),
+                env=os.environ | ENVIRONMENT[platform] | counts | dict(environment or {}),
             )
 
     def call(self, method: str, *arguments: Any) -> Any:

@@ -27,6 +27,9 @@ class Task:
       weight_decay: the loss includes half the squared norm of the kernels, times this factor.
       weight_decay_layers: the layers to whose kernels that applies; all if empty.
       threads: that a library may use.
+      platform: ``cpu`` or ``gpu``.
+      precision: ``float32`` or ``bfloat16``; in the latter, weights, the loss and the update are
+        in float32.
     """
 
     model: str
@@ -40,6 +43,8 @@ class Task:
     weight_decay: float
     weight_decay_layers: tuple[str, ...]
     threads: int
+    platform: str = "cpu"
+    precision: str = "float32"
 
     @property
     def binary(self) -> bool:

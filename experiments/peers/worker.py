@@ -85,8 +85,10 @@ class PeerMethods:
         return keeps_freed_memory()
 
     def peak_memory(self) -> int | None:
-        """Peak resident bytes of a train step."""
+        """Peak bytes of a train step: resident ones, or those of the accelerator."""
         self.network.train(1)
+        if self.task.platform != "cpu":
+            return self.network.device_memory_peak()
         return peak_memory_of(partial(self.network.train, STEPS))
 
     def step_metrics(self) -> dict[str, float]:

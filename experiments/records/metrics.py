@@ -320,4 +320,7 @@ METRICS: dict[str, Metric] = {
         "s", "from process start to the end of the first train step, with an empty cache"
     ),
     "time_to_first_step_cached": Metric("s", "the same with the programs in the compilation cache"),
+    "programs_compiled": Metric("", "programs that compile for the accelerator, and fit"),
+    "programs_out_of_memory": Metric("", "programs that need more memory than the accelerator has"),
+    "programs_failed": Metric("", "programs that do not compile for the accelerator"),
 }

@@ -1,4 +1,4 @@
-"""Our train step and inference compared with PyTorch, Keras on TensorFlow and plain Flax, on a CPU.
+"""Our train step and inference compared with PyTorch, Keras on TensorFlow and plain Flax.
 
 Every library has the same network with the same weights, as many threads as there are processors,
 an allocator that keeps freed memory (`jaxcnn.keep_freed_memory`), and one batch in memory as
@@ -15,6 +15,11 @@ variants of PyTorch and Keras that are far slower than the fastest one, are laun
 (`peers.ratios.contenders`). The best peer is the PyTorch or Keras variant with the smallest
 median; PyTorch's variants are eager and compiled, in both memory formats, for inference also
 compiled with frozen weights.
+
+In bfloat16, PyTorch uses its autocast; the others are left out. On a GPU, ours is compared with
+PyTorch in the layout that its convolutions are fastest in, eager and compiled. There, peers are
+started one after the other, because each may need most of the memory, and every network has
+several batch sizes, of which each library may use its best.
 
 A network is one of `jaxcnn.models`, or a user's own in plain Flax (`peers.user_networks`), which
 `jaxcnn.training.create` accelerates as it is.
@@ -40,8 +45,9 @@ from experiments.measure.launches import launch_medians
 from experiments.peers import task_file
 from experiments.peers.definition import define, make_task, thread_count
 from experiments.peers.launch import Launch, LaunchFailed, run_launch
-from experiments.peers.process import PEERS, Worker, missing_packages
+from experiments.peers.process import ENVIRONMENT, PEERS, Worker, missing_packages
 from experiments.peers.ratios import compute_metrics, contenders
+from experiments.peers.verdict import TOLERANCES
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.parallel.options import compiler_options
@@ -87,10 +93,11 @@ CASES: tuple[tuple[str, int, int | None], ...] = (
     ("cnn_3d", 4, None),
     ("densenet121", 16, 64),
 )
-QUICK_CASES = CASES[:1]
-QUICK_PEERS = tuple(
-    peer for peer in PEERS if "compiled" not in peer
-)  # torch.compile takes a minute
+GPU_CASES: tuple[tuple[str, int, int | None], ...] = tuple(
+    (model, batch_size, None)
+    for model in ("resnet50", "convnext_tiny", "efficientnet_b0")
+    for batch_size in (256, 128, 512, 64)
+)
 LAUNCHES = {"quick": 1, "full": 5}
 ROUNDS = {"quick": 7, "full": 5}
 SAMPLE_SECONDS = {"quick": 0.1, "full": 0.3}
@@ -100,32 +107,40 @@ DEFAULT_BATCH_SIZE = 64  # of a network that is not among `CASES`
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """One for each row of `CASES`, or those of the requested network.
+    """One for each row of `CASES` or `GPU_CASES`, or those of the requested network.
 
     Raises:
-      InputError: the device is not a CPU, the precision is not float32, or the peers do not have
-        the network or the optimizer.
+      InputError: the device is a TPU, the precision is float16, or the peers do not have the
+        network or the optimizer.
     """
-    if backend.platform != "cpu":
+    if backend.platform not in ENVIRONMENT:
         raise InputError(
-            f"study 'peers' compares libraries on a CPU, and this is a {backend.platform}: "
-            "use --device=cpu"
+            "study 'peers' compares libraries on a CPU or a GPU, and this is a "
+            f"{backend.platform}: use --device=cpu or --device=gpu"
         )
-    if config.precision != "float32":
-        raise InputError(f"study 'peers' compares in float32, got --precision={config.precision}")
-    rows: Sequence[tuple[str, int, int | None]] = CASES if config.preset == "full" else QUICK_CASES
+    if config.precision not in TOLERANCES:
+        raise InputError(
+            f"study 'peers' compares in {' or '.join(TOLERANCES)}, "
+            f"got --precision={config.precision}"
+        )
+    all_rows = CASES if backend.platform == "cpu" else GPU_CASES
+    rows: Sequence[tuple[str, int, int | None]] = all_rows
+    if config.preset != "full":
+        rows = all_rows[:1]
     if config.model != RunConfig.model:
         define(config.model)
-        rows = [row for row in CASES if row[0] == config.model]
+        rows = [row for row in all_rows if row[0] == config.model]
         rows = rows or [(config.model, DEFAULT_BATCH_SIZE, None)]
         rows = rows[:1] if config.batch_size or config.image_size else rows
-    return [_case(config, *row) for row in rows]
+    return [_case(config, backend.platform, *row) for row in rows]
 
 
-def _case(config: RunConfig, model: str, batch_size: int, image_size: int | None) -> Case:
+def _case(
+    config: RunConfig, platform: str, model: str, batch_size: int, image_size: int | None
+) -> Case:
     definition = define(model)
     optimizer = config.optimizer or definition.optimizer.replace("rmsprop", "adam")
-    require_known("optimizer for study 'peers'", optimizer, OPTIMIZERS)
+    require_known("optimizer of study peers", optimizer, OPTIMIZERS)
     defaults = {
         "batch_size": batch_size,
         "image_size": image_size or definition.input_shape[0],
@@ -138,39 +153,53 @@ def _case(config: RunConfig, model: str, batch_size: int, image_size: int | None
     settings = {name: getattr(config, name) for name in names}
     # With more packages installed it is another case.
     settings["launches"] = config.launches or LAUNCHES[config.preset]
-    settings["peers"] = [peer for peer in _peers(config) if not missing_packages(peer)]
-    size = f"{config.image_size}x{config.image_size}"
-    return Case(config, settings, (model, size, f"b{config.batch_size}"))
+    peers = _peers(config, platform)
+    settings["peers"] = [peer for peer in peers if not missing_packages(peer)]
+    parts = [model, f"{config.image_size}x{config.image_size}", f"b{config.batch_size}"]
+    if config.precision != "float32":
+        settings["precision"] = config.precision
+        parts.append(config.precision)
+    return Case(config, settings, tuple(parts))
 
 
-def _peers(config: RunConfig) -> tuple[str, ...]:
-    return tuple(PEERS) if config.preset == "full" else QUICK_PEERS
+def _peers(config: RunConfig, platform: str) -> list[str]:
+    """All peers that can compute so; those that take a minute to compile in the full study."""
+    return [
+        peer
+        for peer, row in PEERS.items()
+        if (config.preset == "full" or "compiled" not in peer)
+        and (config.precision == "float32" or row.in_bfloat16)
+        and (platform == "cpu" or row.on_gpu)
+    ]
 
 
 def measure(case: Case, context: Context) -> CaseResult:
     """Launches all peers several times, and compares ours with them over the launches."""
-    task = make_task(case.config)
+    platform = context.backend.platform
+    task = make_task(case.config, platform)
+    remarks = _remarks(case.config, platform)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "task.npz"
         task_file.save(task, file)
         start = partial(
             Worker,
             task=file,
+            platform=platform,
             threads=task.threads,
             time_limit=case.config.time_limit,
             environment={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"},
         )
         say = partial(context.console.print, highlight=False)
-        for remark in _remarks(case.config):
+        for remark in remarks:
             say(remark)
         say(f"{case.config.model}: the first step, without and with a compilation cache")
         first_steps = _measure_first_steps(start, folder)
         try:
-            launches = _run_launches(case, start, say)
+            launches = _run_launches(case, start, say, one_at_a_time=platform != "cpu")
         except LaunchFailed as error:
-            provenance = {"differences": error.differences, "remarks": _remarks(case.config)}
+            provenance = {"differences": error.differences, "remarks": remarks}
             return CaseResult(provenance=provenance, status="failed", message=str(error))
-    return _result(case, launches, first_steps)
+    return _result(case, platform, launches, first_steps, remarks)
 
 
 def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
@@ -191,7 +220,7 @@ def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str,
 
 
 def _run_launches(
-    case: Case, start: Callable[..., Worker], say: Callable[[str], None]
+    case: Case, start: Callable[..., Worker], say: Callable[[str], None], *, one_at_a_time: bool
 ) -> list[Launch]:
     """Peers that are excluded from one launch, or too slow in it, are not started again."""
     preset, count = case.config.preset, case.settings["launches"]
@@ -203,6 +232,8 @@ def _run_launches(
             start,
             peers,
             ROUNDS[preset],
+            precision=case.config.precision,
+            one_at_a_time=one_at_a_time,
             sample=SAMPLE_SECONDS[preset],
             calls=launches[0].rounds.calls if launches else None,
             report=partial(_report, say, title),
@@ -217,7 +248,13 @@ def _report(say: Callable[[str], None], title: str, peer: str) -> None:
     say(f"{title}: {peer} compiles")
 
 
-def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float]) -> CaseResult:
+def _result(
+    case: Case,
+    platform: str,
+    launches: Sequence[Launch],
+    first_steps: dict[str, float],
+    remarks: Sequence[str],
+) -> CaseResult:
     excluded = {peer: reason for launch in launches for peer, reason in launch.excluded.items()}
     samples = _by_name([launch.rounds.samples for launch in launches])
     samples = {n: each for n, each in samples.items() if n.partition(":")[0] not in excluded}
@@ -234,7 +271,7 @@ def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float
         "peer_versions": _versions(case.settings["peers"]),
         "strategy_devices": 1,
         "threads": thread_count(),
-        "compiler_options": compiler_options("cpu"),
+        "compiler_options": compiler_options(platform),
         "rounds_per_launch": ROUNDS[case.config.preset],
         "calls_per_sample": {name: launches[0].rounds.calls[name] for name in samples},
         "launch_medians": {name: launch_medians(each) for name, each in samples.items()},
@@ -243,7 +280,7 @@ def _result(case: Case, launches: Sequence[Launch], first_steps: dict[str, float
         "freed_memory_kept_by_peer": launches[0].freed_memory_kept,
         "differences": launches[0].differences,
         "remarks": [
-            *_remarks(case.config),
+            *remarks,
             *(f"excluded: {reason}" for reason in excluded.values()),
         ],
     }
@@ -262,8 +299,9 @@ def _versions(peers: Sequence[str]) -> dict[str, str]:
     return {package: importlib.metadata.version(package) for package in sorted(packages)}
 
 
-def _remarks(config: RunConfig) -> list[str]:
-    missing = sorted({package for peer in _peers(config) for package in missing_packages(peer)})
+def _remarks(config: RunConfig, platform: str) -> list[str]:
+    peers = _peers(config, platform)
+    missing = sorted({package for peer in peers for package in missing_packages(peer)})
     if not missing:
         return []
     return [

@@ -112,6 +112,20 @@ def test_a_network_is_the_same_in_another_library(library, task_and_outputs, mon
     assert peer.losses(1)[0] != pytest.approx(theirs["losses"][1], rel=1e-6), "training continues"
 
 
+def test_networks_in_bfloat16_are_about_the_same():
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[peers]'")
+    task = make_task("cifar_tutorial", 24, learning_rate=0.01).without_dropout()
+    single = outputs_of(Ours(task))
+    half = dataclasses.replace(task, precision="bfloat16")
+    outputs = {"ours": outputs_of(Ours(half)), "torch": outputs_of(build_peer("torch", half))}
+    differences, disagreements = verdict.check_agreement(outputs, "bfloat16")
+    assert disagreements == {}
+    for result in outputs.values():  # each has its own rounding errors
+        errors, _ = verdict.check_agreement({"ours": single, "half": result}, "bfloat16")
+        assert 1e-4 < errors["half"]["logits"] < 0.05
+    assert differences["torch"]["logits"] > 0
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_dropout_and_activations_between_flattening_and_a_dense_layer(library, monkeypatch):
     """The logits are ``relu(images) @ kernel`` over height, width and channels, in that order."""

@@ -86,7 +86,7 @@ def test_weights_that_are_left_out_would_be_noticed():
 
 @pytest.mark.parametrize("model", ["vgg16", "mobilenet_v2:8", "no_such"])
 def test_an_unknown_network_is_an_error(model):
-    with pytest.raises(InputError, match=f"unknown network for study 'peers' '{model}'"):
+    with pytest.raises(InputError, match=f"unknown network of study peers '{model}'"):
         define(model)
 
 

@@ -54,10 +54,10 @@ def test_a_network_in_the_options_has_its_cases_of_the_list_or_one_of_its_own():
 @pytest.mark.parametrize(
     ("config", "platform", "message"),
     [
-        (RunConfig(), "gpu", "--device=cpu"),
-        (RunConfig(precision="bfloat16"), "cpu", "float32"),
-        (RunConfig(model="vgg16"), "cpu", "unknown network for study 'peers' 'vgg16'"),
-        (RunConfig(optimizer="rmsprop"), "cpu", "unknown optimizer for study 'peers' 'rmsprop'"),
+        (RunConfig(), "tpu", "--device=cpu or --device=gpu"),
+        (RunConfig(precision="float16"), "cpu", "float32 or bfloat16, got --precision=float16"),
+        (RunConfig(model="vgg16"), "cpu", "unknown network of study peers 'vgg16'"),
+        (RunConfig(optimizer="rmsprop"), "cpu", "unknown optimizer of study peers 'rmsprop'"),
     ],
 )
 def test_impossible_options_are_errors(config, platform, message):
@@ -69,8 +69,36 @@ def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
     monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer].packages))
     (case,) = peers.cases(RunConfig(), cpu_backend())
     assert case.settings["peers"] == ["ours", "flax"]
-    (remark,) = peers._remarks(RunConfig())
+    (remark,) = peers._remarks(RunConfig(), "cpu")
     assert remark.startswith("not installed: keras, tensorflow, torch; pip install -e '.[peers]'")
+
+
+def test_bfloat16_is_a_case_of_its_own_without_the_libraries_that_lack_it(monkeypatch):
+    monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    config = RunConfig(model="resnet18", preset="full", precision="bfloat16")
+    (case,) = peers.cases(config, cpu_backend())
+    assert case.parts == ("resnet18", "112x112", "b7", "bfloat16")
+    assert case.settings["peers"] == [
+        "ours",
+        "torch",
+        "torch channels-last",
+        "torch compiled",
+        "torch compiled channels-last",
+    ]
+    (single,) = peers.cases(config.replace(precision="float32"), cpu_backend())
+    assert "precision" not in single.settings and "keras" in single.settings["peers"]
+
+
+def test_a_gpu_has_several_batches_of_each_network(monkeypatch):
+    monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    gpu = Backend("gpu", cpu_backend().devices)
+    cases = peers.cases(RunConfig(preset="full", precision="bfloat16"), gpu)
+    assert {case.config.model for case in cases} == {"resnet50", "convnext_tiny", "efficientnet_b0"}
+    assert {case.config.image_size for case in cases} == {224}
+    (own,) = peers.cases(RunConfig(model="resnet18", preset="full", batch_size=9), gpu)
+    assert own.settings["peers"] == ["ours", "torch channels-last", "torch compiled channels-last"]
+    resnet = peers.cases(RunConfig(model="resnet50", preset="full"), gpu)
+    assert sorted(case.config.batch_size for case in resnet) == [64, 128, 256, 512]
 
 
 class FakeWorker:
@@ -118,11 +146,11 @@ def workers(monkeypatch):
     return started
 
 
-QUIET = SimpleNamespace(console=SimpleNamespace(print=lambda *_, **__: None))
-
-
-def measure(**options):
-    return peers.measure(peers.cases(RunConfig(**options), cpu_backend())[0], QUIET)
+def measure(platform="cpu", **options):
+    backend = Backend(platform, cpu_backend().devices)
+    console = SimpleNamespace(print=lambda *_, **__: None)
+    context = SimpleNamespace(console=console, backend=backend)
+    return peers.measure(peers.cases(RunConfig(**options), backend)[0], context)
 
 
 def test_a_peer_that_fails_or_computes_something_else_is_excluded_for_good(workers):
@@ -149,6 +177,25 @@ def test_slow_peers_and_plain_flax_are_launched_once(workers):
     started = [worker.peer for worker in workers]
     assert started.count("keras xla") == started.count("flax") == 1
     assert not any(worker.open for worker in workers)
+
+
+def test_on_a_gpu_one_process_ends_before_the_next_starts(workers, monkeypatch):
+    open_at_start, start = [], FakeWorker.__init__
+
+    def count_open(self, peer):
+        open_at_start.append(sum(worker.open for worker in workers))
+        start(self, peer)
+
+    monkeypatch.setattr(FakeWorker, "__init__", count_open)
+    result = measure("gpu", preset="full", launches=1)
+    assert result.status == "ok" and open_at_start == [0] * 5  # two to time the first step
+    assert result.provenance["best_peer_train"] == "torch channels-last"
+    assert result.provenance["compiler_options"] == {}
+    assert result.metrics["train_over_best_peer"] == pytest.approx(1.5)
+    monkeypatch.setattr(FakeWorker, "wrong", ("torch compiled channels-last",))
+    result = measure("gpu", preset="full", launches=1)
+    assert result.status == "failed"  # one of two is half of the peers
+    assert result.message.startswith("torch compiled channels-last computes another network")
 
 
 def test_a_result_has_every_sample_and_the_medians_of_the_launches(workers):
