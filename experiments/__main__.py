@@ -35,6 +35,10 @@ COMMANDS = {
     "preflight": Command(
         "experiments.preflight.__main__", "compile for accelerators that are not attached"
     ),
+    "rehearsal": Command(
+        "experiments.rehearsal.__main__",
+        "compile what a visit to an accelerator would run",
+    ),
     "predict": Command("experiments.predict", "classify images, or detect objects in them"),
     "export": Command("experiments.export", "write records as a table, or weights as a file"),
     "summary": Command("experiments.summary", "print a network layer by layer"),

@@ -13,6 +13,7 @@ from experiments import output_files
 from experiments.analysis import benchmark_tables
 from experiments.analysis.compile_matrix import shares_table
 from experiments.analysis.peers_tables import peers_tables
+from experiments.analysis.rehearsal import rehearsal_table
 from experiments.analysis.seeds import seeds_table
 from experiments.analysis.speedrun import speedrun_table
 from experiments.analysis.training_tables import quickstart_table, training_table
@@ -36,6 +37,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "peers": peers_tables,
     "preflight": shares_table,
     "quickstart": quickstart_table,
+    "rehearsal": rehearsal_table,
     "seeds": seeds_table,
     "speedrun": speedrun_table,
     "train": training_table,

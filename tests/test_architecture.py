@@ -38,6 +38,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("harness",),
         ("studies",),
         ("sessions",),
+        ("rehearsal",),
         (
             "__main__",
             "run",
@@ -48,6 +49,7 @@ ROWS: dict[str, tuple[tuple[str, ...], ...]] = {
             "documents",
             "report.__main__",
             "preflight.__main__",
+            "rehearsal.__main__",
             "studies.__main__",
         ),
         ("colab",),

@@ -91,6 +91,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
     from experiments.export import ExportConfig
     from experiments.predict import PredictConfig
     from experiments.preflight.options import PreflightOptions
+    from experiments.rehearsal.__main__ import RehearsalConfig
     from experiments.report.__main__ import ReportConfig
     from experiments.summary import SummaryConfig
 
@@ -99,6 +100,7 @@ def test_commands_that_are_only_shown_have_options_that_exist(command, tmp_path,
         "experiments.compare": CompareConfig,
         "experiments.documents": DocumentsConfig,
         "experiments.export": ExportConfig,
+        "experiments.rehearsal": RehearsalConfig,
         "experiments.report": ReportConfig,
         "experiments.preflight": PreflightOptions,
         "experiments.summary": SummaryConfig,

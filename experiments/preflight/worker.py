@@ -10,10 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import psutil
-from jax.experimental import topologies
-from jax.sharding import AbstractMesh, SingleDeviceSharding
+from jax.sharding import AbstractMesh
 
 from experiments.measure.collectives import Collective, collectives
 from experiments.measure.compiler import compiler_counts
@@ -36,6 +33,7 @@ from experiments.preflight.result import (
     format_bytes,
     parse_refusal,
 )
+from experiments.preflight.target_devices import available_memory, target_devices
 from experiments.preflight.targets import Target
 from jaxcnn import parallel
 from jaxcnn.errors import InputError
@@ -53,10 +51,6 @@ LIBTPU_VARIABLES = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` names them
-# The share of a GPU's memory that JAX takes for programs unless XLA_CLIENT_MEM_FRACTION is set
-# (docs.jax.dev, "GPU memory allocation").
-GPU_MEMORY_SHARE = 0.75
-_TOO_LARGE = (2**30, 256)  # float32: 1 TiB, more than any device has
 
 
 def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
@@ -181,7 +175,7 @@ def _lowered(spec: ProgramSpec, target: Target, level: str, export: bool) -> Any
     optimization `level` alone, because it keeps its executable.
     """
     program = _program(spec)
-    devices = tuple(jax.devices()[: target.devices]) if export else _devices(target)
+    devices = tuple(jax.devices()[: target.devices]) if export else target_devices(target)
     strategy = parallel.strategy(spec.strategy, devices, mesh=spec.mesh)
     if not export:
         step, state, batch = compile_arguments(program, strategy)
@@ -194,7 +188,7 @@ def _lowered(spec: ProgramSpec, target: Target, level: str, export: bool) -> Any
 
 
 def _compile(request: CompileRequest) -> CompileResult:
-    devices = _devices(request.target)
+    devices = target_devices(request.target)
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
     lowered = _lowered(request.spec, request.target, request.level, False)
     start = time.perf_counter()
@@ -202,7 +196,7 @@ def _compile(request: CompileRequest) -> CompileResult:
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
-        available=_available_memory(request.target, devices),
+        available=available_memory(request.target, devices),
         collectives=_collectives(executable) if len(devices) > 1 else (),
         flops_compiled=_flops_compiled(executable),
         seconds=time.perf_counter() - start,
@@ -211,9 +205,9 @@ def _compile(request: CompileRequest) -> CompileResult:
 
 
 def _compile_exported(request: ExportedRequest) -> CompileResult:
-    devices = _devices(request.target)
+    devices = target_devices(request.target)
     result = compile_exported(request, devices)
-    return dataclasses.replace(result, available=_available_memory(request.target, devices))
+    return dataclasses.replace(result, available=available_memory(request.target, devices))
 
 
 def _flops_compiled(executable: jax.stages.Compiled) -> float | None:
@@ -237,39 +231,3 @@ def _lower(request: CompileRequest) -> CompileResult:
     start = time.perf_counter()
     _lowered(request.spec, request.target, request.level, True)
     return CompileResult("lowered", seconds=time.perf_counter() - start)
-
-
-def _devices(target: Target) -> tuple[jax.Device, ...]:
-    if target.platform == "cpu":
-        return tuple(jax.devices()[: target.devices])
-    if target.platform == "tpu":
-        topology = topologies.get_topology_desc(
-            platform="tpu", topology_name=target.topology, **target.topology_options
-        )
-    else:
-        topology = topologies.get_topology_desc(
-            platform="cuda",
-            topology_name=target.topology,
-            topology=target.topology,
-            target_config=target.description,
-        )
-    return tuple(topology.devices)
-
-
-def _available_memory(target: Target, devices: tuple[jax.Device, ...]) -> float | None:
-    """Bytes that a program may take on one device; None if unknown.
-
-    A TPU's compiler only tells when it refuses a program that takes far too much.
-    """
-    if target.platform == "cpu":
-        return float(psutil.virtual_memory().total)
-    if target.platform == "gpu":
-        return GPU_MEMORY_SHARE * target.memory
-    sharding = SingleDeviceSharding(devices[0])
-    too_large = jax.ShapeDtypeStruct(_TOO_LARGE, jnp.float32, sharding=sharding)
-    try:
-        jax.jit(lambda x: x + 1).lower(too_large).compile()
-    except jax.errors.JaxRuntimeError as error:
-        memory = parse_refusal(str(error))
-        return memory[1] if memory else None
-    return None

@@ -43,6 +43,10 @@ AGENDA: tuple[Item, ...] = (
         "ResNet-50: images per second, MFU, power",
         ("--study=train", "--model=resnet50", *_IMAGES, "--epochs=6", "--precision=bfloat16"),
     ),
+    Item(
+        "ResNet-50 beside PyTorch",
+        ("--study=peers", "--model=resnet50", "--precision=bfloat16", "--launches=1"),
+    ),
     Item("CIFAR-10 to 94 %", ("--study=speedrun", "--precision=bfloat16")),
     Item("five epochs of a first CNN", ("--study=first_cnn",)),
     Item("five epochs of a first CNN, on the CPU", ("--study=first_cnn",), True),
@@ -54,6 +58,13 @@ AGENDA: tuple[Item, ...] = (
     ),
     _train("convnext_tiny", *_IMAGES),
     _train("efficientnet_b0", *_IMAGES),
+    *(
+        Item(
+            f"{name} beside PyTorch",
+            ("--study=peers", f"--model={name}", "--precision=bfloat16", "--launches=1"),
+        )
+        for name in ("convnext_tiny", "efficientnet_b0")
+    ),
     Item("latency of inference", ("--study=inference",)),
     Item("what lower precision gains and costs", ("--study=precision",)),
     Item("does it train the same network as the CPU?", ("--study=parity",)),

@@ -22,8 +22,8 @@ from experiments.preflight.estimates import remarks as estimate_remarks
 from experiments.preflight.measured_cases import measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult, format_bytes
+from experiments.preflight.target_devices import GPU_MEMORY_SHARE
 from experiments.preflight.targets import Target
-from experiments.preflight.worker import GPU_MEMORY_SHARE
 from experiments.records import load
 from experiments.records.published import PUBLISHED
 from experiments.studies.preflight_records import (

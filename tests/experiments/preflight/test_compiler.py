@@ -179,7 +179,7 @@ def test_a_compiler_that_cannot_be_loaded_is_one_line(monkeypatch):
     def broken(target):
         raise RuntimeError("UNIMPLEMENTED: undefined symbol\nGetPjrtApi\n  stack")
 
-    monkeypatch.setattr(worker, "_devices", broken)
+    monkeypatch.setattr(worker, "target_devices", broken)
     request = CompileRequest(dataclasses.replace(SMALL, batch_size=24), V5E)
     assert worker.program_digest(request) == ""
     result = worker.execute(request)

@@ -53,6 +53,21 @@ def test_a_visit_does_what_fits_and_the_next_one_goes_on(small, tmp_path, capsys
     assert steps[0] < steps[1]
 
 
+@pytest.mark.slow
+def test_the_documented_command_on_a_cpu_measures_the_agenda_from_its_start(tmp_path, capsys):
+    command = arguments(tmp_path, "--preset=full", "--time-limit-total=25s")
+    counts = []
+    for _ in range(2):
+        assert run.main(command) == 0
+        text = capsys.readouterr().out
+        assert "time is up: kernels has " in text
+        # Without the parts on the host's CPU, which is the device here, and without the first.
+        others = [item for item in AGENDA[1:] if not item.on_host]
+        assert text.count("not begun: the same command goes on") == len(others)
+        counts.append(len(read_records(tmp_path, "kernels")))
+    assert 0 < counts[0] < counts[1]
+
+
 def test_a_plan_and_json(small, tmp_path, capsys):
     command = arguments(tmp_path, "--time-limit-total=5m", "--dry-run", "--json", "--epochs=1")
     assert run.main(command) == 0
