@@ -48,19 +48,21 @@ def convolve_and_activate(
     factors: Array,
     bias: Array,
     activation: native.Activation,
+    summand: Array | None = None,
 ) -> Array:
-    """``activation(convolve(spec, images, kernel) * factors + bias)`` in one pass, by a kernel.
+    """``activation(convolve(spec, images, kernel) * factors + bias + summand)`` in one pass.
 
     Args:
       spec: one for which `can_activate` holds.
       images, kernel: of types for which `can_be_native` holds.
       factors, bias: ``f32[D]``.
       activation: of the result.
+      summand: ``f32[N, H', W', D]``; not with bfloat16.
     """
-    operands = images, kernel, factors, bias
+    operands = images, kernel, factors, bias, _window(spec), activation, summand
     if _outputs_of_a_channel(spec, images, kernel.shape[3]):
-        return native.activated_depthwise(*operands, _window(spec), activation)
-    return native.activated_convolution(*operands, _window(spec), activation)
+        return native.activated_depthwise(*operands)
+    return native.activated_convolution(*operands)
 
 
 def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:

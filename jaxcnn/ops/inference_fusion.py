@@ -1,8 +1,8 @@
-"""A convolution, what follows it per channel, and an activation as one pass over memory, on a CPU.
+"""A convolution, what follows it, and an activation as one pass over memory, on a CPU.
 
 `fuse_convolutions` rewrites the program of an inference. Biases and batch norm in evaluation, which
-multiply and add one number for each channel, become one factor and one addend; both and the
-activation are applied to the sums before they are stored. The programs of other platforms compute
+multiply and add one number for each channel, become one factor and one addend. They, the other
+branch of a residual block and the activation are applied to the sums before they are stored. The programs of other platforms compute
 what the function does, operation by operation.
 """
 
@@ -88,7 +88,8 @@ class _Fusion:
       operands: its images and its kernel.
       steps: what follows, in order: keys of `_PER_CHANNEL`.
       channels: the other operand of each step, a number for each channel.
-      activation: after them.
+      summand: an array that is added after them; None if there is none.
+      activation: after that.
       equations: the numbers of all equations; the result is that of the last.
     """
 
@@ -96,6 +97,7 @@ class _Fusion:
     operands: tuple[Atom, Atom]
     steps: tuple[str, ...]
     channels: tuple[Atom, ...]
+    summand: Atom | None
     activation: Activation
     equations: tuple[int, ...]
 
@@ -150,6 +152,8 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
         users.update({atom: number for atom in equation.invars if not isinstance(atom, Literal)})
         makers.update(dict.fromkeys(equation.outvars, equation))
     results = set(map(id, jaxpr.outvars))
+    fusions: list[_Fusion] = []
+    fused: set[int] = set()  # equations; the sum of two convolutions becomes part of the first
 
     def only_user(variable: Var) -> int | None:
         is_internal = uses[variable] == 1 and id(variable) not in results
@@ -157,14 +161,14 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
 
     def is_stored_anyway(variable: Var) -> bool:
         user = only_user(variable)
-        return user is None or jaxpr.eqns[user].primitive.name in _STORING
+        return user is None or user in fused or jaxpr.eqns[user].primitive.name in _STORING
 
-    fusions = []
     for number, equation in enumerate(jaxpr.eqns):
         spec = _forward_spec(equation)
-        fusion = spec and _follow(jaxpr, number, spec, only_user, makers)
+        fusion = spec and _follow(jaxpr, number, spec, only_user, makers, fused)
         if fusion and is_stored_anyway(jaxpr.eqns[fusion.equations[-1]].outvars[0]):
             fusions.append(fusion)
+            fused.update(fusion.equations)
     return fusions
 
 
@@ -193,23 +197,31 @@ def _follow(
     spec: ConvSpec,
     only_user: Callable[[Var], int | None],
     makers: dict[Var, JaxprEqn],
+    fused: set[int],
 ) -> _Fusion | None:
-    """What follows the convolution that is this equation."""
+    """What follows the convolution that is this equation, up to those that are fused already."""
     images, kernel = jaxpr.eqns[number].invars
     value = jaxpr.eqns[number].outvars[0]
-    dtype, outputs = _type(value).dtype, _type(value).shape[-1]
+    shape, dtype = _type(value).shape, _type(value).dtype
     steps, channels, equations = [], [], [number]
-    fusion, activation = None, NO_ACTIVATION
+    fusion, summand, activation = None, None, NO_ACTIVATION
     while activation == NO_ACTIVATION and (user := only_user(value)) is not None:
         equation = jaxpr.eqns[user]
         name = equation.primitive.name
+        if user in fused:
+            break
         if name in _PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
             other = equation.invars[1 if equation.invars[0] is value else 0]
-            channel = _per_channel(other, outputs, makers)
-            if channel is None:
+            channel = _per_channel(other, shape[-1], makers)
+            if summand is not None:
                 break
-            steps.append(name)
-            channels.append(channel)
+            if channel is not None:
+                steps.append(name)
+                channels.append(channel)
+            elif name == "add" and _is_summand(other, shape, dtype):
+                summand = other
+            else:
+                break
         elif name == "materialize" and equation.params["when"] == "backward":
             pass
         elif name == "convert_element_type":
@@ -219,11 +231,24 @@ def _follow(
             break
         equations.append(user)
         value = equation.outvars[0]
-        if _type(value).dtype == dtype and (steps or activation != NO_ACTIVATION):
+        has_more = steps or summand is not None or activation != NO_ACTIVATION
+        if _type(value).dtype == dtype and has_more:
             fusion = _Fusion(
-                spec, (images, kernel), tuple(steps), tuple(channels), activation, tuple(equations)
+                spec=spec,
+                operands=(images, kernel),
+                steps=tuple(steps),
+                channels=tuple(channels),
+                summand=summand,
+                activation=activation,
+                equations=tuple(equations),
             )
     return fusion
+
+
+def _is_summand(atom: Atom, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether kernels can add this to a convolution's result of this shape and type."""
+    are_floats = _type(atom).dtype == dtype == jnp.float32
+    return are_floats and _type(atom).shape == shape and not isinstance(atom, Literal)
 
 
 def _per_channel(atom: Atom, outputs: int, makers: dict[Var, JaxprEqn]) -> Atom | None:
@@ -276,23 +301,34 @@ def _text_of(function: Callable[[Array], Array], values: jax.ShapeDtypeStruct) -
 def _compute(fusion: _Fusion, read: Callable[[Any], Any]) -> Array:
     images, kernel = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
+    summands = [] if fusion.summand is None else [read(fusion.summand)]
     return _fused(
         images,
         kernel,
         *channels,
+        *summands,
         spec=fusion.spec,
         steps=fusion.steps,
         activation=fusion.activation,
     )
 
 
-def _reference(images, kernel, *channels, spec, steps, activation):
+def _split(others: Sequence[Array], steps: Sequence[str]) -> tuple[Sequence[Array], Array | None]:
+    """The operands for each channel, one for each step, and the summand if there is one."""
+    count = len(steps)
+    return others[:count], others[count] if len(others) > count else None
+
+
+def _reference(images, kernel, *others, spec, steps, activation):
+    channels, summand = _split(others, steps)
     with fast_on_cpu():
         result = cpu_convolution.xla_convolve(spec, images, kernel)
     dtype = result.dtype
     for step, channel in zip(steps, channels, strict=True):
         wide = jnp.promote_types(dtype, channel.dtype)
         result = _PER_CHANNEL[step](result.astype(wide), channel.astype(wide))
+    if summand is not None:
+        result = result + summand
     return _apply(activation, result).astype(dtype)
 
 
@@ -304,7 +340,8 @@ def _apply(activation: Activation, values: Array) -> Array:
     return next(f for f, known in _ACTIVATIONS.items() if known == activation)(values)
 
 
-def _kernel(images, kernel, *channels, spec, steps, activation):
+def _kernel(images, kernel, *others, spec, steps, activation):
+    channels, summand = _split(others, steps)
     dtype = images.dtype
     if not cpu_convolution.can_be_native(spec, images, kernel):
         images, kernel = images.astype(jnp.float32), kernel.astype(jnp.float32)
@@ -316,7 +353,7 @@ def _kernel(images, kernel, *channels, spec, steps, activation):
         else:
             bias = bias + channel if step == "add" else bias - channel
     return cpu_convolution.convolve_and_activate(
-        spec, images, kernel, factors, bias, activation
+        spec, images, kernel, factors, bias, activation, summand
     ).astype(dtype)
 
 

@@ -34,19 +34,32 @@ class Checker {
   void Check(Index shape) {
     threads_ = random_.Integer(1, kMaxThreads);
     switch (shape % 13) {
-      case 0: return CheckDirect("direct", Window(), 1);
-      case 1: return CheckDirect("direct, grouped", Window(), random_.SmallInteger(2, 12));
-      case 2: return CheckDirect("product", Product(), 1);
-      case 3: return CheckWinograd<Winograd<2, 3>>("Winograd 2x2, 3x3", 1);
-      case 4: return CheckWinograd<Winograd<4, 3>>("Winograd 4x4, 3x3", 1);
-      case 5: return CheckWinograd<Winograd<2, 5>>("Winograd 2x2, 5x5", 1);
-      case 6: return CheckGroupedWinograd(random_.Integer(2, 4));
-      case 7: return CheckDepthwise();
-      case 8: return CheckGradient();
-      case 9: return CheckBfloat16("bfloat16", WithSizes(Window(), 40, 150));
-      case 10: return CheckBfloat16("bfloat16, product", Product());
-      case 11: return CheckDirect("direct, few outputs", WithSizes(Window(), 40, 12), 1, true);
-      default: return CheckBatchNorm();
+      case 0:
+        return CheckDirect("direct", Window(), 1);
+      case 1:
+        return CheckDirect("direct, grouped", Window(), random_.SmallInteger(2, 12));
+      case 2:
+        return CheckDirect("product", Product(), 1);
+      case 3:
+        return CheckWinograd<Winograd<2, 3>>("Winograd 2x2, 3x3", 1);
+      case 4:
+        return CheckWinograd<Winograd<4, 3>>("Winograd 4x4, 3x3", 1);
+      case 5:
+        return CheckWinograd<Winograd<2, 5>>("Winograd 2x2, 5x5", 1);
+      case 6:
+        return CheckGroupedWinograd(random_.Integer(2, 4));
+      case 7:
+        return CheckDepthwise();
+      case 8:
+        return CheckGradient();
+      case 9:
+        return CheckBfloat16("bfloat16", WithSizes(Window(), 40, 150));
+      case 10:
+        return CheckBfloat16("bfloat16, product", Product());
+      case 11:
+        return CheckDirect("direct, few outputs", WithSizes(Window(), 40, 12), 1, true);
+      default:
+        return CheckBatchNorm();
     }
   }
 
@@ -166,9 +179,12 @@ class Checker {
   void CheckGroupedWinograd(Index groups) {
     const std::string name = "Winograd, grouped";
     switch (random_.Integer(0, 2)) {
-      case 0: return CheckWinograd<Winograd<2, 3>>(name, groups);
-      case 1: return CheckWinograd<Winograd<4, 3>>(name, groups);
-      default: return CheckWinograd<Winograd<2, 5>>(name, groups);
+      case 0:
+        return CheckWinograd<Winograd<2, 3>>(name, groups);
+      case 1:
+        return CheckWinograd<Winograd<4, 3>>(name, groups);
+      default:
+        return CheckWinograd<Winograd<2, 5>>(name, groups);
     }
   }
 
@@ -182,8 +198,10 @@ class Checker {
     const Array images(g.batch * g.height * g.width * g.channels, random_);
     const Array kernel(g.TapCount() * g.channels * g.outputs / groups, random_);
     const Array factors(g.outputs, random_), bias(g.outputs, random_);
-    const auto run = [&](bool is_flipped, const Epilogue& epilogue) {
+    const Array summand(g.PixelCount() * g.outputs, random_);
+    const auto run = [&](bool is_flipped, Epilogue epilogue) {
       Array result(g.PixelCount() * g.outputs);
+      epilogue.result = result;
       if (groups == 1)
         convolve(g, images, Kernel{kernel, g.TapCount(), g.channels, g.outputs, is_flipped},
                  epilogue, result);
@@ -196,6 +214,10 @@ class Checker {
     const Epilogue relu = {factors, bias, Activation::kClip, 0, INFINITY};
     checks_.Compare(name + ", ReLU", shape, run(false, relu), Activate(sums, factors, bias),
                     tolerance);
+    Epilogue sum_relu = relu;
+    sum_relu.summand = summand;
+    checks_.Compare(name + ", sum, ReLU", shape, run(false, sum_relu),
+                    Activate(sums, factors, bias, summand), tolerance);
     checks_.Compare(name + ", flipped", shape, run(true, {}),
                     Convolve(g, groups, images, kernel, true), tolerance);
 
@@ -211,8 +233,8 @@ class Checker {
 
   // Kernel gradients of many outputs and of many pixels, which are divided differently.
   void CheckGradient() {
-    const Geometry g = random_.Chance(2) ? WithSizes(Window(3), 12, 900)
-                                         : WithSizes(Window(5), 300, 12);
+    const Geometry g =
+        random_.Chance(2) ? WithSizes(Window(3), 12, 900) : WithSizes(Window(5), 300, 12);
     const Array images(g.batch * g.height * g.width * g.channels, random_);
     const Array cotangent(g.PixelCount() * g.outputs, random_);
     Array gradient(g.TapCount() * g.channels * g.outputs);
@@ -270,6 +292,13 @@ class Checker {
     const Epilogue relu = {factors, bias, Activation::kClip, 0, INFINITY};
     DepthwiseConvolution(Pool(), g, images, kernel, false, relu, result);
     checks_.Compare("depthwise, ReLU", shape, result, Activate(sums, factors, bias), kDirectError);
+    const Array summand(result.Size(), random_);
+    Epilogue sum_relu = relu;
+    sum_relu.summand = summand;
+    sum_relu.result = result;
+    DepthwiseConvolution(Pool(), g, images, kernel, false, sum_relu, result);
+    checks_.Compare("depthwise, sum, ReLU", shape, result, Activate(sums, factors, bias, summand),
+                    kDirectError);
 
     const Array cotangent(result.Size(), random_);
     Geometry transposed = g;

@@ -70,11 +70,13 @@ inline Reference DepthwiseImageGradient(const Geometry& g, const float* cotangen
   return gradient;
 }
 
-// Multiplies by factors, adds a bias, and clips at zero.
-inline Reference Activate(Reference sums, const Array& factors, const Array& bias) {
+// Multiplies by factors, adds a bias and, if there is one, a summand, and clips at zero.
+inline Reference Activate(Reference sums, const Array& factors, const Array& bias,
+                          const float* summand = nullptr) {
   for (Index i = 0; i < static_cast<Index>(sums.values.size()); ++i) {
     sums.values[i] *= factors[i % bias.Size()];
     sums.Add(i, bias[i % bias.Size()]);
+    if (summand) sums.Add(i, summand[i]);
     sums.values[i] = std::max(0.0, sums.values[i]);
   }
   return sums;

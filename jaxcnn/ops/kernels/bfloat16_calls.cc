@@ -5,8 +5,8 @@
 #include "bfloat16_gradient.h"
 #include "convolution_arguments.h"
 
-// The instructions for bfloat16 that are faster on this processor than float32. AVX512-BF16 is not on
-// Intel's: there it has the rate of float32, without Winograd's method.
+// The instructions for bfloat16 that are faster on this processor than float32. AVX512-BF16 is not
+// on Intel's: there it has the rate of float32, without Winograd's method.
 extern "C" int JaxcnnBfloat16() {
 #ifdef JAXCNN_HAS_BFLOAT16
   if (jaxcnn::HasAmxBfloat16()) return static_cast<int>(jaxcnn::kAmxBfloat16);
@@ -45,21 +45,21 @@ ffi::Error Convolve(ffi::ThreadPool& pool, const Array& images, const Array& ker
   if (geometry.has_error()) return geometry.error();
   return WithUnit(instructions, [&](auto* unit) {
     Bfloat16Convolution<std::remove_pointer_t<decltype(unit)>>(
-        pool, geometry.value(), images.typed_data(), {kernel.typed_data(), is_flipped},
-        epilogue, result->typed_data());
+        pool, geometry.value(), images.typed_data(), {kernel.typed_data(), is_flipped}, epilogue,
+        result->typed_data());
   });
 }
 
 ffi::Error Convolution(ffi::ThreadPool pool, Array images, Array kernel, Result result,
-                       Span strides, Span before, Span dilation, Index instructions,
-                       bool flipped) {
-  return Convolve(pool, images, kernel, {}, result, {strides, before, dilation, 1},
-                  instructions, flipped);
+                       Span strides, Span before, Span dilation, Index instructions, bool flipped) {
+  return Convolve(pool, images, kernel, {}, result, {strides, before, dilation, 1}, instructions,
+                  flipped);
 }
 
-ffi::Error ActivatedConvolution(ffi::ThreadPool pool, Array images, Array kernel, Channels factors, Channels bias,
-                                Result result, Span strides, Span before, Span dilation,
-                                Index instructions, Index activation, float low, float high) {
+ffi::Error ActivatedConvolution(ffi::ThreadPool pool, Array images, Array kernel, Channels factors,
+                                Channels bias, Result result, Span strides, Span before,
+                                Span dilation, Index instructions, Index activation, float low,
+                                float high) {
   const ffi::ErrorOr<Epilogue> epilogue =
       MakeEpilogue(factors, bias, result->dimensions()[3], activation, low, high);
   if (epilogue.has_error()) return epilogue.error();
@@ -75,8 +75,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, R
   if (geometry.has_error()) return geometry.error();
   return WithUnit(instructions, [&](auto* unit) {
     Bfloat16KernelGradient<std::remove_pointer_t<decltype(unit)>>(
-        pool, geometry.value(), images.typed_data(), cotangent.typed_data(),
-        result->typed_data());
+        pool, geometry.value(), images.typed_data(), cotangent.typed_data(), result->typed_data());
   });
 }
 
@@ -89,6 +88,9 @@ auto WithInstructions(Arguments&& arguments) {
 // Binds the operands that all calls have.
 auto WithOperands() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>(); }
 
+// The same with those of an epilogue, and the result.
+auto WithEpilogue() { return WithOperands().Arg<Channels>().Arg<Channels>().Ret<Array>(); }
+
 }  // namespace
 }  // namespace jaxcnn
 
@@ -98,8 +100,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     JaxcnnBfloat16ActivatedConvolution, jaxcnn::ActivatedConvolution,
-    jaxcnn::WithActivation(jaxcnn::WithInstructions(
-        jaxcnn::WithOperands().Arg<jaxcnn::Channels>().Arg<jaxcnn::Channels>().Ret<jaxcnn::Array>())));
+    jaxcnn::WithActivation(jaxcnn::WithInstructions(jaxcnn::WithEpilogue())));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     JaxcnnBfloat16KernelGradient, jaxcnn::KernelGradient,

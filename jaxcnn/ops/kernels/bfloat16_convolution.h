@@ -1,9 +1,9 @@
-// The direct convolution of bfloat16 numbers, and matrix products. Sums are in float32; the result is
-// rounded once.
+// The direct convolution of bfloat16 numbers, and matrix products. Sums are in float32; the result
+// is rounded once.
 //
 // The pixels of the padded images are the rows of a left factor: the taps of a window's row are
-// adjacent elements, and the windows of neighboring results begin `stride` pixels apart. Where a row
-// of the result ends, sums continue into the padding; they are not stored.
+// adjacent elements, and the windows of neighboring results begin `stride` pixels apart. Where a
+// row of the result ends, sums continue into the padding; they are not stored.
 #pragma once
 
 #include <cstring>
@@ -35,14 +35,14 @@ struct Bfloat16Kernel {
 };
 
 // How a window's taps are divided into pieces of at most kMaxDepth elements. A run of adjacent
-// elements is one row of taps or, if the taps are dilated, one tap. Its last piece begins earlier if
-// it would not be full; elements that were in the piece before have zero weights then.
+// elements is one row of taps or, if the taps are dilated, one tap. Its last piece begins earlier
+// if it would not be full; elements that were in the piece before have zero weights then.
 struct Pieces {
-  Index channels;   // of a pixel in the padded copy: even
-  Index run_taps;   // taps of a run
-  Index runs;       // of a window
-  Index per_run;    // pieces
-  Index depth;      // of a piece
+  Index channels;  // of a pixel in the padded copy: even
+  Index run_taps;  // taps of a run
+  Index runs;      // of a window
+  Index per_run;   // pieces
+  Index depth;     // of a piece
 
   explicit Pieces(const Geometry& g)
       : channels(RoundUp(g.channels, 2)),
@@ -81,8 +81,8 @@ inline void PackKernelPanel(const Geometry& g, const Pieces& pieces, const Bfloa
         }
         // A pair lies in one row of the flipped kernel.
         const Bfloat16* const row =
-            kernel.data +
-            ((g.TapCount() - 1 - tap) * g.outputs + column + first) * g.channels + channel;
+            kernel.data + ((g.TapCount() - 1 - tap) * g.outputs + column + first) * g.channels +
+            channel;
         const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
         const __m512i rows =
             _mm512_mullo_epi32(lane, _mm512_set1_epi32(static_cast<int>(g.channels)));
@@ -101,8 +101,8 @@ class PaddedRows {
  public:
   PaddedRows(const Geometry& g, const Pieces& pieces, Index max_rows)
       : g_(g), channels_(pieces.channels), max_rows_(max_rows) {
-    columns_ = RoundUp((g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1,
-                       g.strides[1]);
+    columns_ =
+        RoundUp((g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1, g.strides[1]);
     row_size_ = columns_ * channels_;
     slots_ = max_rows + (g.taps[0] - 1) * g.dilation[0] / g.strides[0];
     offsets_.resize(pieces.Count());
@@ -189,15 +189,14 @@ void MultiplyPanels(const Unit& unit, const LeftRows& left, Index count, bool ha
 // images [N][H][W][C] and a kernel to result [N][H'][W'][D].
 template <class Unit>
 void Bfloat16Convolution(ffi::ThreadPool& pool, const Geometry& g, const Bfloat16* images,
-                         const Bfloat16Kernel& kernel, const Epilogue& epilogue,
-                         Bfloat16* result) {
+                         const Bfloat16Kernel& kernel, const Epilogue& epilogue, Bfloat16* result) {
   constexpr Index kRowsAtATime = 512;  // pixels, whose windows stay in the second-level cache
   const Pieces pieces(g);
   const Index panel_count = CeilDiv(g.outputs, kBlockSide);
   const Index panel_size = pieces.Count() * pieces.depth * kBlockSide;
   const bool is_product = IsMatrixProduct(g);
-  const bool is_copied = !is_product || pieces.channels != g.channels ||
-                         g.PixelCount() < kBlockSide;
+  const bool is_copied =
+      !is_product || pieces.channels != g.channels || g.PixelCount() < kBlockSide;
   // The work is divided into blocks of rows of the result; those of a product have no images.
   const Index rows = is_product ? g.PixelCount() : g.rows, images_count = is_product ? 1 : g.batch;
   const Index columns = is_product ? 1 : g.columns;
@@ -261,8 +260,7 @@ void Bfloat16Convolution(ffi::ThreadPool& pool, const Geometry& g, const Bfloat1
                      [&](Index panel, Index start, Index size, float* from) {
                        const Index output = panel * kBlockSide;
                        const Index outputs = std::min(kBlockSide, g.outputs - output);
-                       if (epilogue)
-                         Finish(epilogue.From(output), size, outputs, from, kBlockSide);
+                       if (epilogue) Finish(epilogue.From(output), size, outputs, from, kBlockSide);
                        Index row = start / pitch, column = start % pitch;
                        for (Index i = 0; i < size; ++i, from += kBlockSide) {
                          if (column < columns)

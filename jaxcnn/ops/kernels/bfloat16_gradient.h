@@ -1,9 +1,9 @@
-// The gradient of a convolution of bfloat16 numbers with respect to its kernel. Sums are in float32;
-// the result is rounded once.
+// The gradient of a convolution of bfloat16 numbers with respect to its kernel. Sums are in
+// float32; the result is rounded once.
 //
-// It is a product of the transposed images with the cotangent, summed over pixels. Both are laid out
-// such that a tap is an offset into the transposed images: rows of the cotangent are as long as those
-// of the padded images, and zero there.
+// It is a product of the transposed images with the cotangent, summed over pixels. Both are laid
+// out such that a tap is an offset into the transposed images: rows of the cotangent are as long as
+// those of the padded images, and zero there.
 #pragma once
 
 #include "bfloat16_convolution.h"
@@ -14,8 +14,8 @@ namespace jaxcnn {
 
 JAXCNN_BEGIN_BFLOAT16
 
-// Transposes 8 pixels of 8 channels: to[channel * stride + pixel]. Null pixels are zero; `lanes` are
-// the channels that are loaded.
+// Transposes 8 pixels of 8 channels: to[channel * stride + pixel]. Null pixels are zero; `lanes`
+// are the channels that are loaded.
 inline void Transpose8x8(const Bfloat16* const* pixels, Index channel, __mmask8 lanes, Bfloat16* to,
                          Index stride) {
   __m128i a[8], b[8];
@@ -29,8 +29,8 @@ inline void Transpose8x8(const Bfloat16* const* pixels, Index channel, __mmask8 
   }
   JAXCNN_UNROLL
   for (int half = 0; half < 2; ++half)  // of the pixels
-    JAXCNN_UNROLL
-    for (int i = 0; i < 2; ++i) {  // halves of the channels
+      JAXCNN_UNROLL
+    for (int i = 0; i < 2; ++i) {       // halves of the channels
       a[4 * half + 2 * i] = _mm_unpacklo_epi32(b[4 * half + i], b[4 * half + 2 + i]);
       a[4 * half + 2 * i + 1] = _mm_unpackhi_epi32(b[4 * half + i], b[4 * half + 2 + i]);
     }
@@ -45,23 +45,23 @@ inline void Transpose8x8(const Bfloat16* const* pixels, Index channel, __mmask8 
 
 JAXCNN_END_BFLOAT16
 
-// The pixels of the images and of the cotangent as positions on one line, so that pixels under a tap
-// are at a fixed distance from those of the cotangent. A part is some rows of one image's result; a
-// group is several parts, which are multiplied together. The transposed images have a line for each
-// channel and each pair of remainders of their positions by the strides.
+// The pixels of the images and of the cotangent as positions on one line, so that pixels under a
+// tap are at a fixed distance from those of the cotangent. A part is some rows of one image's
+// result; a group is several parts, which are multiplied together. The transposed images have a
+// line for each channel and each pair of remainders of their positions by the strides.
 struct GradientLayout {
   Geometry g;
-  Index last_pixel;      // of a product: the pixels behind it do not exist
-  bool is_by_tap;        // few channels: there is a line for each tap and channel
-  Index remainders[2];   // of positions by the strides, that taps have
-  Index rows;            // of a part's cotangent
-  Index slots, pitch;    // rows of a part and positions of a row, with those that taps reach
+  Index last_pixel;     // of a product: the pixels behind it do not exist
+  bool is_by_tap;       // few channels: there is a line for each tap and channel
+  Index remainders[2];  // of positions by the strides, that taps have
+  Index rows;           // of a part's cotangent
+  Index slots, pitch;   // rows of a part and positions of a row, with those that taps reach
   Index parts_per_image, parts;
-  Index group;           // parts of a group
-  Index length;          // positions of a group, a multiple of kMaxDepth
-  Index line;            // and with those that the last taps reach
-  Index lines;           // that a product has: channels, or taps and channels
-  Index blocks;          // of lines
+  Index group;   // parts of a group
+  Index length;  // positions of a group, a multiple of kMaxDepth
+  Index line;    // and with those that the last taps reach
+  Index lines;   // that a product has: channels, or taps and channels
+  Index blocks;  // of lines
 
   explicit GradientLayout(const Geometry& geometry) : g(geometry) {
     constexpr Index kMaxColumns = 256, kFewChannels = 8;
@@ -104,8 +104,7 @@ struct GradientLayout {
   Index TapOffset(Index tap) const {
     const Index row = tap / g.taps[1] * g.dilation[0], column = tap % g.taps[1] * g.dilation[1];
     const Index remainder = row % g.strides[0] * remainders[1] + column % g.strides[1];
-    return remainder * RemainderLines() * line + row / g.strides[0] * pitch +
-           column / g.strides[1];
+    return remainder * RemainderLines() * line + row / g.strides[0] * pitch + column / g.strides[1];
   }
 };
 
@@ -123,7 +122,8 @@ inline void TransposeImages(const GradientLayout& layout, const Bfloat16* images
       for (Index i = 0; i < 8; ++i) {
         const Index column = x + (first + i) * g.strides[1];
         const bool exists = is_inside && first + i < layout.pitch && column >= 0 &&
-                            column < g.width && (!layout.IsProduct() || row + column < layout.last_pixel);
+                            column < g.width &&
+                            (!layout.IsProduct() || row + column < layout.last_pixel);
         pixels[i] = exists ? images + (row + column) * g.channels : nullptr;
       }
       Index channel = 0;
@@ -134,8 +134,7 @@ inline void TransposeImages(const GradientLayout& layout, const Bfloat16* images
       const Index count = g.channels - channel;
       Transpose8x8(pixels, channel, static_cast<__mmask8>((1u << count) - 1), last, 8);
       for (Index i = 0; i < count; ++i)
-        std::memcpy(line + (channel + i) * layout.line + first, last + 8 * i,
-                    8 * sizeof(Bfloat16));
+        std::memcpy(line + (channel + i) * layout.line + first, last + 8 * i, 8 * sizeof(Bfloat16));
     }
   };
   for (Index part = parts.first; part < parts.last; ++part) {
@@ -146,7 +145,8 @@ inline void TransposeImages(const GradientLayout& layout, const Bfloat16* images
       for (Index j = 0; j < layout.remainders[1]; ++j)
         for (Index slot = 0; slot < layout.slots; ++slot)
           transpose_row(image, (top + slot) * g.strides[0] + i - g.padding[0], j - g.padding[1],
-                        at + (i * layout.remainders[1] + j) * layout.RemainderLines() * layout.line +
+                        at +
+                            (i * layout.remainders[1] + j) * layout.RemainderLines() * layout.line +
                             slot * layout.pitch);
   }
 }
@@ -181,7 +181,8 @@ inline void FindPixels(const GradientLayout& layout, const Bfloat16* cotangent, 
 // Rounds the sums of a block of lines and outputs, and stores them in the result.
 inline void StoreGradient(const GradientLayout& layout, Index panel, Index product, Index block,
                           const float* sums, Bfloat16* result) {
-  const Index output = panel * kBlockSide, columns = std::min(kBlockSide, layout.g.outputs - output);
+  const Index output = panel * kBlockSide,
+              columns = std::min(kBlockSide, layout.g.outputs - output);
   const Index first = block * kBlockSide, last = std::min(layout.lines, first + kBlockSide);
   for (Index line = first; line < last; ++line, sums += kBlockSide)
     StoreRounded(sums, columns,
@@ -204,8 +205,7 @@ void AddGroups(const GradientLayout& layout, const Bfloat16* images, const Bfloa
   std::vector<Index> offsets(pieces);
   for (Index piece = 0; piece < pieces; ++piece) offsets[piece] = piece * kMaxDepth;
   for (Index group = groups.first; group < groups.last; ++group) {
-    const Range parts = {group * layout.group,
-                         std::min(layout.parts, (group + 1) * layout.group)};
+    const Range parts = {group * layout.group, std::min(layout.parts, (group + 1) * layout.group)};
     TransposeImages(layout, images, parts, transposed);
     if (by_tap) CopyLinesByTap(layout, transposed, *by_tap);
     FindPixels(layout, cotangent, parts, pixels);
@@ -227,9 +227,8 @@ void AddGroups(const GradientLayout& layout, const Bfloat16* images, const Bfloa
           const Bfloat16* const from = (by_tap ? *by_tap : transposed + layout.TapOffset(product)) +
                                        block * kBlockSide * layout.line;
           const Index rows = std::min(kBlockSide, layout.lines - block * kBlockSide);
-          MultiplyBlock(unit, rows, columns,
-                        {from, layout.line, offsets.data(), pieces, kMaxDepth}, panel_rows,
-                        group == groups.first, to);
+          MultiplyBlock(unit, rows, columns, {from, layout.line, offsets.data(), pieces, kMaxDepth},
+                        panel_rows, group == groups.first, to);
           if (result)
             StoreGradient(layout, panel, product, block, to, result);
           else
@@ -252,8 +251,8 @@ void Bfloat16KernelGradient(ffi::ThreadPool& pool, const Geometry& g, const Bflo
   const bool is_by_panel =
       panel_count >= threads && (groups < threads || panel_count * panel_size > kMaxOwnSums);
   const Index limit = is_by_panel ? panel_count : groups;
-  const Index shares =
-      std::min(threads, ShareCount(pool, limit, work * (is_by_panel ? groups : panel_count) / kBlockSide));
+  const Index shares = std::min(
+      threads, ShareCount(pool, limit, work * (is_by_panel ? groups : panel_count) / kBlockSide));
   const bool stores = is_by_panel && groups == 1;  // and keeps no sums
   const Index own_size = stores ? kBlockSize : panel_count * panel_size;
   const Buffer sums((is_by_panel && !stores ? 1 : shares) * own_size);

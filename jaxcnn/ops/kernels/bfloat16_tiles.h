@@ -1,5 +1,5 @@
-// Blocks of a matrix product of bfloat16 numbers with sums in float32, by the instructions that some
-// processors have for it: AMX, or AVX512-BF16.
+// Blocks of a matrix product of bfloat16 numbers with sums in float32, by the instructions that
+// some processors have for it: AMX, or AVX512-BF16.
 //
 // A block has up to 32 rows and 32 columns. Its left factor is read as it lies in memory, in pieces
 // of `depth` elements of each row. The right factor is a packed panel, [piece][tile][depth / 2][16]
@@ -21,12 +21,13 @@
 #include <unistd.h>
 
 #if defined(__clang__)
-#define JAXCNN_BEGIN_BFLOAT16                                                                     \
-  _Pragma("clang attribute push(__attribute__((target(                                            \
+#define JAXCNN_BEGIN_BFLOAT16 \
+  _Pragma(                    \
+      "clang attribute push(__attribute__((target(                                            \
       \"avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16\"))), apply_to = function)")
 #define JAXCNN_END_BFLOAT16 _Pragma("clang attribute pop")
 #else
-#define JAXCNN_BEGIN_BFLOAT16  \
+#define JAXCNN_BEGIN_BFLOAT16 \
   _Pragma("GCC push_options") \
       _Pragma("GCC target(\"avx512bw,avx512vl,avx512bf16,amx-tile,amx-bf16\")")
 #define JAXCNN_END_BFLOAT16 _Pragma("GCC pop_options")
@@ -79,9 +80,7 @@ struct LeftRows {
   Index pieces;
   Index depth;  // of a piece: even, at most kMaxDepth
 
-  LeftRows From(Index row) const {
-    return {data + row * stride, stride, offsets, pieces, depth};
-  }
+  LeftRows From(Index row) const { return {data + row * stride, stride, offsets, pieces, depth}; }
 };
 
 JAXCNN_BEGIN_BFLOAT16
@@ -160,8 +159,7 @@ class Avx512Pairs {
                            float* sums) {
     __m512 tile[ROWS][ACROSS];
     JAXCNN_UNROLL
-    for (int row = 0; row < ROWS; ++row)
-      JAXCNN_UNROLL
+    for (int row = 0; row < ROWS; ++row) JAXCNN_UNROLL
       for (int v = 0; v < ACROSS; ++v)
         tile[row][v] = is_first ? _mm512_setzero_ps()
                                 : _mm512_loadu_ps(sums + row * kBlockSide + v * kTileSide);
@@ -185,8 +183,7 @@ class Avx512Pairs {
       }
     }
     JAXCNN_UNROLL
-    for (int row = 0; row < ROWS; ++row)
-      JAXCNN_UNROLL
+    for (int row = 0; row < ROWS; ++row) JAXCNN_UNROLL
       for (int v = 0; v < ACROSS; ++v)
         _mm512_storeu_ps(sums + row * kBlockSide + v * kTileSide, tile[row][v]);
   }
@@ -229,8 +226,8 @@ inline __m512i PairRows(const Bfloat16* even, const Bfloat16* odd, __mmask16 lan
   return _mm512_or_si512(load(even), _mm512_slli_epi32(load(odd), 16));
 }
 
-// Packs up to 32 columns of a right factor. pairs(row, column, lanes) are those of the factor's rows
-// `row` and `row + 1`, in pieces of `depth` rows.
+// Packs up to 32 columns of a right factor. pairs(row, column, lanes) are those of the factor's
+// rows `row` and `row + 1`, in pieces of `depth` rows.
 template <class Pairs>
 void PackPanel(Index pieces, Index depth, Index columns, Pairs pairs, Bfloat16* to) {
   for (Index piece = 0; piece < pieces; ++piece)

@@ -39,7 +39,8 @@ inline Geometry MakeGeometry(Span images, Span result, Span kernel, const Attrib
 inline ffi::Error CheckAttributes(const Attributes& attributes) {
   for (const Span& pair : {attributes.strides, attributes.before, attributes.dilation})
     if (pair.size() != 2)
-      return ffi::Error::InvalidArgument("strides, before and dilation must have two elements each");
+      return ffi::Error::InvalidArgument(
+          "strides, before and dilation must have two elements each");
   const auto least = [](Span pair) { return std::min(pair[0], pair[1]); };
   return Require(least(attributes.strides) > 0 && least(attributes.dilation) > 0 &&
                      least(attributes.before) >= 0 && attributes.groups > 0,
@@ -60,47 +61,64 @@ inline ffi::Error CheckShapes(Span images, Span kernel, Span result, Index chann
                  "not fit together");
 }
 
-// The geometry of a gradient with respect to the kernel, from the shapes of the images, the cotangent
-// and the gradient; an error if they do not fit.
+// The geometry of a gradient with respect to the kernel, from the shapes of the images, the
+// cotangent and the gradient; an error if they do not fit.
 inline ffi::ErrorOr<Geometry> GradientGeometry(Span images, Span cotangent, Span gradient,
                                                const Attributes& attributes) {
   if (ffi::Error error = CheckAttributes(attributes); error.failure())
     return ffi::Unexpected<ffi::Error>(error);
-  if (ffi::Error error = CheckShapes(images, gradient, cotangent, images[3], cotangent[3],
-                                     attributes.groups);
+  if (ffi::Error error =
+          CheckShapes(images, gradient, cotangent, images[3], cotangent[3], attributes.groups);
       error.failure())
     return ffi::Unexpected<ffi::Error>(error);
   return MakeGeometry(images, cotangent, gradient, attributes);
 }
 
-// The geometry of a convolution; an error if the operands do not fit. A flipped kernel has the shape
-// [h, w, D / groups, C].
+// The geometry of a convolution; an error if the operands do not fit. A flipped kernel has the
+// shape [h, w, D / groups, C].
 inline ffi::ErrorOr<Geometry> ConvolutionGeometry(Span images, Span kernel, Span result,
                                                   const Attributes& attributes, bool is_flipped) {
   if (ffi::Error error = CheckAttributes(attributes); error.failure())
     return ffi::Unexpected<ffi::Error>(error);
   const Index channels = is_flipped ? result[3] : images[3];
   const Index outputs = is_flipped ? images[3] : result[3];
-  if (ffi::Error error =
-          CheckShapes(images, kernel, result, channels, outputs, attributes.groups);
+  if (ffi::Error error = CheckShapes(images, kernel, result, channels, outputs, attributes.groups);
       error.failure())
     return ffi::Unexpected<ffi::Error>(error);
   return MakeGeometry(images, result, kernel, attributes);
 }
 
 using Channels = ffi::Buffer<ffi::F32, 1>;
+using FloatArray = ffi::Buffer<ffi::F32, 4>;
 
 // The epilogue of a call with factors [D] and a bias [D]; an error if they do not fit the outputs.
 inline ffi::ErrorOr<Epilogue> MakeEpilogue(const Channels& factors, const Channels& bias,
-                                           Index outputs, Index activation, float low,
-                                           float high) {
+                                           Index outputs, Index activation, float low, float high) {
   const auto last = static_cast<Index>(Activation::kHardSwish);
   if (factors.dimensions()[0] != outputs || bias.dimensions()[0] != outputs)
     return ffi::Unexpected<ffi::Error>(ffi::Error::InvalidArgument(
         "the factors and the bias must have an element for each output"));
   if (activation < 0 || activation > last)
     return ffi::Unexpected<ffi::Error>(ffi::Error::InvalidArgument("unknown activation"));
-  return Epilogue{factors.typed_data(), bias.typed_data(), static_cast<Activation>(activation), low, high};
+  return Epilogue{factors.typed_data(), bias.typed_data(), static_cast<Activation>(activation), low,
+                  high};
+}
+
+// The same with an array that is added, of the shape of the result; empty if there is none.
+inline ffi::ErrorOr<Epilogue> MakeEpilogue(const Channels& factors, const Channels& bias,
+                                           const FloatArray& summand, const FloatArray& result,
+                                           Index activation, float low, float high) {
+  ffi::ErrorOr<Epilogue> epilogue =
+      MakeEpilogue(factors, bias, result.dimensions()[3], activation, low, high);
+  if (epilogue.has_error() || summand.element_count() == 0) return epilogue;
+  const Span from = summand.dimensions(), to = result.dimensions();
+  if (!std::equal(from.begin(), from.end(), to.begin()))
+    return ffi::Unexpected<ffi::Error>(
+        ffi::Error::InvalidArgument("the summand must have the shape of the result"));
+  Epilogue with_summand = epilogue.value();
+  with_summand.summand = summand.typed_data();
+  with_summand.result = result.typed_data();
+  return with_summand;
 }
 
 // Binds the attributes of an activation.

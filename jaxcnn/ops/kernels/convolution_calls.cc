@@ -12,7 +12,7 @@
 namespace jaxcnn {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32, 4>;
+using Array = FloatArray;
 using Result = ffi::Result<Array>;
 
 // Whether the windows are `taps` x `taps` adjacent taps with stride 1.
@@ -40,11 +40,11 @@ ffi::Error WithScheme(const Geometry& g, Index side, F f, Direct direct) {
   return ffi::Error::Success();
 }
 
-// `winograd` is the side of Winograd's tiles in pixels; 0 for the direct convolution as defined; or 1
-// for the direct convolution that may multiply zeros by pixels beside a window.
+// `winograd` is the side of Winograd's tiles in pixels; 0 for the direct convolution as defined; or
+// 1 for the direct convolution that may multiply zeros by pixels beside a window.
 ffi::Error Convolve(ffi::ThreadPool& pool, const Array& images, const Array& kernel,
-                    const Epilogue& epilogue, Result& result, const Attributes& attributes, Index winograd,
-                    bool is_flipped) {
+                    const Epilogue& epilogue, Result& result, const Attributes& attributes,
+                    Index winograd, bool is_flipped) {
   const ffi::ErrorOr<Geometry> geometry = ConvolutionGeometry(
       images.dimensions(), kernel.dimensions(), result->dimensions(), attributes, is_flipped);
   if (geometry.has_error()) return geometry.error();
@@ -76,16 +76,16 @@ ffi::Error Convolve(ffi::ThreadPool& pool, const Array& images, const Array& ker
 ffi::Error Convolution(ffi::ThreadPool pool, Array images, Array kernel, Result result,
                        Span strides, Span before, Span dilation, Index groups, Index winograd,
                        bool flipped) {
-  return Convolve(pool, images, kernel, {}, result, {strides, before, dilation, groups},
-                  winograd, flipped);
+  return Convolve(pool, images, kernel, {}, result, {strides, before, dilation, groups}, winograd,
+                  flipped);
 }
 
-ffi::Error ActivatedConvolution(ffi::ThreadPool pool, Array images, Array kernel, Channels factors, Channels bias,
-                                Result result, Span strides, Span before, Span dilation,
-                                Index groups, Index winograd, Index activation, float low,
-                                float high) {
+ffi::Error ActivatedConvolution(ffi::ThreadPool pool, Array images, Array kernel, Channels factors,
+                                Channels bias, Array summand, Result result, Span strides,
+                                Span before, Span dilation, Index groups, Index winograd,
+                                Index activation, float low, float high) {
   const ffi::ErrorOr<Epilogue> epilogue =
-      MakeEpilogue(factors, bias, result->dimensions()[3], activation, low, high);
+      MakeEpilogue(factors, bias, summand, *result, activation, low, high);
   if (epilogue.has_error()) return epilogue.error();
   return Convolve(pool, images, kernel, epilogue.value(), result,
                   {strides, before, dilation, groups}, winograd, false);
@@ -138,11 +138,11 @@ ffi::Error Depthwise(ffi::ThreadPool pool, Array images, Array kernel, Result re
   return ConvolveDepthwise(pool, images, kernel, {}, result, strides, before, dilation, transposed);
 }
 
-ffi::Error ActivatedDepthwise(ffi::ThreadPool pool, Array images, Array kernel, Channels factors, Channels bias,
-                              Result result, Span strides, Span before, Span dilation,
-                              Index activation, float low, float high) {
+ffi::Error ActivatedDepthwise(ffi::ThreadPool pool, Array images, Array kernel, Channels factors,
+                              Channels bias, Array summand, Result result, Span strides,
+                              Span before, Span dilation, Index activation, float low, float high) {
   const ffi::ErrorOr<Epilogue> epilogue =
-      MakeEpilogue(factors, bias, result->dimensions()[3], activation, low, high);
+      MakeEpilogue(factors, bias, summand, *result, activation, low, high);
   if (epilogue.has_error()) return epilogue.error();
   return ConvolveDepthwise(pool, images, kernel, epilogue.value(), result, strides, before,
                            dilation, false);
@@ -170,6 +170,11 @@ auto WithGroups(Arguments&& arguments) {
 // Binds the operands that all calls have.
 auto WithOperands() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<Array>().Arg<Array>(); }
 
+// The same with those of an epilogue, and the result.
+auto WithEpilogue() {
+  return WithOperands().Arg<Channels>().Arg<Channels>().Arg<Array>().Ret<Array>();
+}
+
 }  // namespace
 }  // namespace jaxcnn
 
@@ -177,24 +182,18 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(
     JaxcnnConvolution, jaxcnn::Convolution,
     jaxcnn::WithGroups(jaxcnn::WithOperands().Ret<jaxcnn::Array>()).Attr<bool>("flipped"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxcnnActivatedConvolution, jaxcnn::ActivatedConvolution,
-    jaxcnn::WithActivation(
-        jaxcnn::WithGroups(jaxcnn::WithOperands().Arg<jaxcnn::Channels>().Arg<jaxcnn::Channels>().Ret<jaxcnn::Array>())));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnActivatedConvolution, jaxcnn::ActivatedConvolution,
+                              jaxcnn::WithActivation(jaxcnn::WithGroups(jaxcnn::WithEpilogue())));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxcnnKernelGradient, jaxcnn::KernelGradient,
-    jaxcnn::WithGroups(jaxcnn::WithOperands().Ret<jaxcnn::Array>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnKernelGradient, jaxcnn::KernelGradient,
+                              jaxcnn::WithGroups(jaxcnn::WithOperands().Ret<jaxcnn::Array>()));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     JaxcnnDepthwise, jaxcnn::Depthwise,
     jaxcnn::WithWindow(jaxcnn::WithOperands().Ret<jaxcnn::Array>()).Attr<bool>("transposed"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxcnnActivatedDepthwise, jaxcnn::ActivatedDepthwise,
-    jaxcnn::WithActivation(
-        jaxcnn::WithWindow(jaxcnn::WithOperands().Arg<jaxcnn::Channels>().Arg<jaxcnn::Channels>().Ret<jaxcnn::Array>())));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnActivatedDepthwise, jaxcnn::ActivatedDepthwise,
+                              jaxcnn::WithActivation(jaxcnn::WithWindow(jaxcnn::WithEpilogue())));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxcnnDepthwiseGradient, jaxcnn::DepthwiseGradient,
-    jaxcnn::WithWindow(jaxcnn::WithOperands().Ret<jaxcnn::Array>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnDepthwiseGradient, jaxcnn::DepthwiseGradient,
+                              jaxcnn::WithWindow(jaxcnn::WithOperands().Ret<jaxcnn::Array>()));

@@ -18,7 +18,7 @@ namespace jaxcnn {
 // (o + padding - k * dilation) / stride, if that is whole.
 struct DepthwiseAxis {
   Index outputs, inputs, taps;
-  Index factor, divisor;       // of an output
+  Index factor, divisor;          // of an output
   Index first_shift, next_shift;  // of tap 0, and from a tap to the next
 
   DepthwiseAxis(Index outputs, Index inputs, Index taps, Index stride, Index dilation,
@@ -47,7 +47,8 @@ struct TapInput {
 inline std::vector<TapInput> InputsUnder(const DepthwiseAxis& axis, Index output) {
   std::vector<TapInput> inputs;
   for (Index tap = 0; tap < axis.taps; ++tap)
-    if (const Index input = axis.InputUnder(output, tap); input >= 0) inputs.push_back({tap, input});
+    if (const Index input = axis.InputUnder(output, tap); input >= 0)
+      inputs.push_back({tap, input});
   return inputs;
 }
 
@@ -101,13 +102,11 @@ inline __attribute__((always_inline)) void DepthwiseChannels(const std::vector<D
       const Vector weight = LoadPartial(weights + v * kLanes, lanes);
       JAXCNN_UNROLL
       for (int pixel = 0; pixel < PIXELS; ++pixel)
-        sums[pixel][v] +=
-            LoadPartial(input + pixel * steps.input + v * kLanes, lanes) * weight;
+        sums[pixel][v] += LoadPartial(input + pixel * steps.input + v * kLanes, lanes) * weight;
     }
   }
   JAXCNN_UNROLL
-  for (int pixel = 0; pixel < PIXELS; ++pixel)
-    JAXCNN_UNROLL
+  for (int pixel = 0; pixel < PIXELS; ++pixel) JAXCNN_UNROLL
     for (int v = 0; v < VECTORS; ++v)
       StorePartial(result + pixel * steps.result + channel + v * kLanes, sums[pixel][v], lanes);
 }

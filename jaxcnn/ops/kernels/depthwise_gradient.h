@@ -30,7 +30,8 @@ void DepthwiseGradientTile(const float* images, const float* cotangent,
         for (Index pixel = 0; pixel < pixels; ++pixel, image += step, at += channels) {
           const Vector factor = load(at);
           JAXCNN_UNROLL
-          for (int tap = 0; tap < TAPS; ++tap) tile[tap] += load(images + (image + offsets[tap])) * factor;
+          for (int tap = 0; tap < TAPS; ++tap)
+            tile[tap] += load(images + (image + offsets[tap])) * factor;
         }
       }
     };
@@ -39,7 +40,8 @@ void DepthwiseGradientTile(const float* images, const float* cotangent,
     else
       add([lanes](const float* from) { return LoadPartial(from, lanes); });
     JAXCNN_UNROLL
-    for (int tap = 0; tap < TAPS; ++tap) Store(sums[tap] + c, Load(sums[tap] + c) + tile[tap]);
+    for (int tap = 0; tap < TAPS; ++tap)
+      Store(sums[tap] + c, Load(sums[tap] + c) + tile[tap]);
   }
 }
 
@@ -84,8 +86,7 @@ inline void AddDepthwiseRun(const Geometry& g, const std::vector<TapInput>& rows
   };
   for (const TapInput& row : rows)
     for (const TapInput& column : run.inputs) {
-      offsets[count] =
-          (row.tap * g.dilation[0] * g.width + column.tap * g.dilation[1]) * channels;
+      offsets[count] = (row.tap * g.dilation[0] * g.width + column.tap * g.dilation[1]) * channels;
       taps[count] = sums + (row.tap * g.taps[1] + column.tap) * width;
       if (++count == kMaxGradientTaps) add_tile();
     }

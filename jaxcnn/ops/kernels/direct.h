@@ -21,8 +21,8 @@ inline void PackKernel(ffi::ThreadPool& pool, const Panels& panels, const Kernel
 
 // Whether each pixel of the result depends only on the image pixel at the same position.
 inline bool IsMatrixProduct(const Geometry& g) {
-  return g.TapCount() == 1 && g.IsDense() && g.strides[0] == 1 && g.strides[1] == 1 && g.rows == g.height &&
-         g.columns == g.width;
+  return g.TapCount() == 1 && g.IsDense() && g.strides[0] == 1 && g.strides[1] == 1 &&
+         g.rows == g.height && g.columns == g.width;
 }
 
 // The product of left [M][K] and right [N][K], transposed, to result [M][N]; for a small M. The
@@ -50,9 +50,10 @@ inline void ProductWithTransposed(ffi::ThreadPool& pool, Index m, Index n, Index
         for (Index panel = 0; panel < panels.count; ++panel)
           panels.ForEachTile(rows, [&](Index row, Index count) {
             const float* const panel_rows = packed + panel * panel_size + k * panels.width;
-            panels.RowsTile(count)(&right_rows[row], &no_offset, 1, k, std::min(piece, depth - k),
-                                   {panel_rows, panels.width},
-                                   {sums + (panel * kRows + row) * panels.width, k == 0});
+            float* const tile_sums = sums + (panel * kRows + row) * panels.width;
+            panels.RowsTile(panel, count)(&right_rows[row], &no_offset, 1, k,
+                                          std::min(piece, depth - k), {panel_rows, panels.width},
+                                          {tile_sums, panels.width, k == 0});
           });
       for (Index column = 0; column < m; ++column) {
         const float* const sum = sums + column / panels.width * kRows * panels.width;
@@ -109,24 +110,27 @@ class WindowBlock {
           const bool is_last = run + runs == runs_.count && k + length == runs_.length;
           const Index column = panels.FirstColumn(panel);
           float* const panel_sums = sums + (panel - range.first) * count_ * panels.width;
-          float* const panel_result = is_last ? result + first_ * g_.result_stride + column : nullptr;
+          float* const panel_result =
+              is_last ? result + first_ * g_.result_stride + column : nullptr;
           const Epilogue panel_epilogue = epilogue.From(column);
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
             if (right.stride != panels.width) {
-              // The next panel's weights lie in other lines of memory: fetch a tile's share of them.
+              // The next panel's weights lie in other lines of memory: fetch a tile's share of
+              // them.
               const Index rows = runs * length;
               for (Index row = rows * pixel / count_; row < rows * (pixel + count) / count_; ++row)
                 for (Index lane = 0; lane < panels.width; lane += kLanes)
                   __builtin_prefetch(right.data + panels.width + row * right.stride + lane);
             }
             const Sink sink = {panel_sums + pixel * panels.width,
+                               panels.width,
                                is_first,
                                is_last ? panel_result + pixel * g_.result_stride : nullptr,
                                g_.result_stride,
                                panels.ColumnCount(panel),
                                panel_epilogue};
-            panels.RowsTile(count)(&window_starts_[pixel], &offsets_[run], runs, k, length, right,
-                                   sink);
+            panels.RowsTile(panel, count)(&window_starts_[pixel], &offsets_[run], runs, k, length,
+                                          right, sink);
           });
         }
   }

@@ -44,8 +44,8 @@ struct Geometry {
   }
 };
 
-// The rows of the images under some rows of the result. If windows reach into the padding, or if the
-// images have further channels, they are padded copies of the channels, which stay in a cache;
+// The rows of the images under some rows of the result. If windows reach into the padding, or if
+// the images have further channels, they are padded copies of the channels, which stay in a cache;
 // otherwise they are the images themselves.
 class ImageRows {
  public:

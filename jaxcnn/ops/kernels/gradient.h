@@ -18,9 +18,9 @@ class RunPixels {
         offsets_(plan.runs.Offsets(plan.g, rows_.RowStride())),
         pixels_(plan.block_lines),
         is_copy_(plan.panels.count >= 4 && plan.block_lines * plan.block_columns >= 64),
-        copy_(is_copy_ ? plan.block_lines * plan.block_columns * plan.group_size *
-                             plan.panels.TileRows()
-                       : 0) {}
+        copy_(is_copy_
+                  ? plan.block_lines * plan.block_columns * plan.group_size * plan.panels.TileRows()
+                  : 0) {}
 
   // Prepares a block: `lines` lines from `line` on, counted through all images, and `columns`
   // columns from `column` on.
@@ -134,8 +134,8 @@ inline void ComputeGradientShare(const GradientPlan& plan, Index share, const fl
   const Index columns = plan.g.columns, size = plan.panels.TileSize();
   const Range mine = plan.TilesOf(share), lines = plan.LinesOf(share);
   // If there is only one block, each tile is finished at once, and all use the same sums.
-  const bool is_one_block = !plan.divides_pixels && lines.Size() <= plan.block_lines &&
-                            plan.block_columns == columns;
+  const bool is_one_block =
+      !plan.divides_pixels && lines.Size() <= plan.block_lines && plan.block_columns == columns;
   const Buffer buffer(plan.divides_pixels || is_one_block ? 0 : mine.Size() * size);
   if (!plan.divides_pixels) sums = buffer;
   RunPixels run_pixels(plan, images);
@@ -152,14 +152,15 @@ inline void ComputeGradientShare(const GradientPlan& plan, Index share, const fl
         const GradientTile& tile = plan.tiles[at];
         const RunPixels::View left = run_pixels.Of(tile);
         const float* const* const right = cotangents.Of(tile.panel);
-        Sink sink = {sums + (is_one_block ? 0 : at - mine.first) * size, is_first};
+        Sink sink = {sums + (is_one_block ? 0 : at - mine.first) * size, plan.panels.width,
+                     is_first};
         if (is_last && !plan.divides_pixels) {
           sink.result = tile.In(gradient, plan.panels, plan.runs);
           sink.stride = plan.g.outputs;
           sink.columns = plan.panels.ColumnCount(tile.panel);
         }
-        plan.panels.ColumnsTile(tile.rows)(left.pixels, right, height, width, left.first, left.step,
-                                           cotangents.Stride(), sink);
+        plan.panels.ColumnsTile(tile.panel, tile.rows)(
+            left.pixels, right, height, width, left.first, left.step, cotangents.Stride(), sink);
       }
     }
   }
@@ -173,7 +174,7 @@ inline void AddShares(const GradientPlan& plan, float* all_sums, float* gradient
     for (Index row = 0; row < tile.rows; ++row) {
       float* const sums = all_sums + at * panels.TileSize() + row * panels.width;
       for (Index share = 1; share < plan.shares; ++share)
-        for (Index column = 0; column < panels.width; ++column)
+        for (Index column = 0; column < panels.ColumnCount(tile.panel); ++column)
           sums[column] += sums[share * plan.SumsSize() + column];
       float* const to = tile.In(gradient, panels, plan.runs) + row * panels.columns;
       std::memcpy(to, sums, panels.ColumnCount(tile.panel) * sizeof(float));

@@ -69,9 +69,8 @@ struct GradientPlan {
     tiles = ListGradientTiles(panels, runs, group_size);
 
     block_columns = EvenSize(g.columns, max_pixels);
-    block_lines = block_columns < g.columns
-                      ? 1
-                      : std::clamp<Index>(max_pixels / block_columns, 1, lines);
+    block_lines =
+        block_columns < g.columns ? 1 : std::clamp<Index>(max_pixels / block_columns, 1, lines);
 
     const Index pixel_shares = std::min(threads, BlocksOfLines() / 2);
     const Index tile_shares = std::min(TileCount(), threads);

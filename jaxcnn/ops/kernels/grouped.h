@@ -66,9 +66,9 @@ inline Geometry PartOfChannels(const Geometry& g, Index channels, Index outputs)
   return part;
 }
 
-// Calls convolve(part, images, kernel, epilogue, result) for each merged group of a convolution of the
-// channels `g.channels` of all groups, with a kernel [h][w][C / groups][D]. A flipped kernel, of
-// the gradient with respect to the images, is that of the convolution, whose outputs are
+// Calls convolve(part, images, kernel, epilogue, result) for each merged group of a convolution of
+// the channels `g.channels` of all groups, with a kernel [h][w][C / groups][D]. A flipped kernel,
+// of the gradient with respect to the images, is that of the convolution, whose outputs are
 // `g.channels`.
 template <class Convolve>
 void GroupedConvolution(const Geometry& g, Index groups, const float* images, const float* kernel,

@@ -1,5 +1,5 @@
-// What jaxcnn/ops/native/loader.py asks to decide whether it can use this library. The names must not
-// change: it also calls the functions of libraries compiled from older sources.
+// What jaxcnn/ops/native/loader.py asks to decide whether it can use this library. The names must
+// not change: it also calls the functions of libraries compiled from older sources.
 
 #include "xla/ffi/api/c_api.h"
 

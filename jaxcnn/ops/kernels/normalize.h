@@ -99,16 +99,15 @@ inline void NormalizeGradientSums(ffi::ThreadPool& pool, Index pixels, Index cha
 inline void NormalizeGradient(ffi::ThreadPool& pool, Index pixels, Index channels, const float* x,
                               const float* cotangent, const Normalization& n, const float* slope,
                               const float* offset, float* gradient) {
-  const Index shares = ShareCount(pool, CeilDiv(pixels, kPixelsTogether),
-                                  kPixelsTogether * channels);
+  const Index shares =
+      ShareCount(pool, CeilDiv(pixels, kPixelsTogether), kPixelsTogether * channels);
   ParallelFor(pool, shares, [=](Index share) {
     const Range mine = PartOf(pixels, share, shares);
     for (Index pixel = mine.first; pixel < mine.last; ++pixel) {
       const auto compute = [&](Index c, Index lanes) {
         const Index at = pixel * channels + c;
         const Vector value = LoadPartial(x + at, lanes);
-        const Vector g =
-            UnclippedCotangent(n, c, lanes, value, LoadPartial(cotangent + at, lanes));
+        const Vector g = UnclippedCotangent(n, c, lanes, value, LoadPartial(cotangent + at, lanes));
         const Vector centered = value - LoadPartial(n.mean + c, lanes);
         StorePartial(gradient + at,
                      g * LoadPartial(n.factor + c, lanes) +

@@ -17,8 +17,9 @@ ffi::Error CheckShapes(const Pixels& x, std::initializer_list<Span> matrices,
   bool fits = true;
   for (const Span& other : matrices) fits &= other[0] == shape[0] && other[1] == shape[1];
   for (const Span& vector : vectors) fits &= vector[0] == shape[1];
-  return Require(fits, "arrays [pixel, channel] must have the same shape, and all vectors an "
-                       "element for each channel");
+  return Require(fits,
+                 "arrays [pixel, channel] must have the same shape, and all vectors an "
+                 "element for each channel");
 }
 
 ffi::Error CheckSums(const Pixels& x, const Pixels& sums) {
@@ -37,26 +38,23 @@ ffi::Error Moments(ffi::ThreadPool pool, Pixels x, ffi::Result<Pixels> sums) {
 ffi::Error GradientSums(ffi::ThreadPool pool, float low, float high, Pixels x, Pixels cotangent,
                         Channels mean, Channels factor, Channels shift, ffi::Result<Pixels> sums) {
   if (ffi::Error error = CheckSums(x, *sums); error.failure()) return error;
-  if (ffi::Error error =
-          CheckShapes(x, {cotangent.dimensions()},
-                      {mean.dimensions(), factor.dimensions(), shift.dimensions()});
+  if (ffi::Error error = CheckShapes(x, {cotangent.dimensions()},
+                                     {mean.dimensions(), factor.dimensions(), shift.dimensions()});
       error.failure())
     return error;
   const Span shape = x.dimensions();
-  NormalizeGradientSums(
-      pool, shape[0], shape[1], x.typed_data(), cotangent.typed_data(),
-      {mean.typed_data(), factor.typed_data(), shift.typed_data(), {low, high}},
-      sums->typed_data());
+  NormalizeGradientSums(pool, shape[0], shape[1], x.typed_data(), cotangent.typed_data(),
+                        {mean.typed_data(), factor.typed_data(), shift.typed_data(), {low, high}},
+                        sums->typed_data());
   return ffi::Error::Success();
 }
 
 ffi::Error Gradient(ffi::ThreadPool pool, float low, float high, Pixels x, Pixels cotangent,
                     Channels mean, Channels factor, Channels shift, Channels slope, Channels offset,
                     ffi::Result<Pixels> gradient) {
-  if (ffi::Error error =
-          CheckShapes(x, {cotangent.dimensions(), gradient->dimensions()},
-                      {mean.dimensions(), factor.dimensions(), shift.dimensions(),
-                       slope.dimensions(), offset.dimensions()});
+  if (ffi::Error error = CheckShapes(x, {cotangent.dimensions(), gradient->dimensions()},
+                                     {mean.dimensions(), factor.dimensions(), shift.dimensions(),
+                                      slope.dimensions(), offset.dimensions()});
       error.failure())
     return error;
   const Span shape = x.dimensions();
@@ -82,12 +80,11 @@ auto WithNormalization() {
 }  // namespace
 }  // namespace jaxcnn
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    JaxcnnMoments, jaxcnn::Moments,
-    jaxcnn::ffi::Ffi::Bind()
-        .Ctx<jaxcnn::ffi::ThreadPool>()
-        .Arg<jaxcnn::Pixels>()
-        .Ret<jaxcnn::Pixels>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnMoments, jaxcnn::Moments,
+                              jaxcnn::ffi::Ffi::Bind()
+                                  .Ctx<jaxcnn::ffi::ThreadPool>()
+                                  .Arg<jaxcnn::Pixels>()
+                                  .Ret<jaxcnn::Pixels>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(JaxcnnNormalizeGradientSums, jaxcnn::GradientSums,
                               jaxcnn::WithNormalization().Ret<jaxcnn::Pixels>());

@@ -1,9 +1,10 @@
 // Tiles of a matrix product, kept in registers: the innermost loop of all kernels.
 //
 // A tile has up to MaxRows(vectors) rows of `vectors` vectors each. Its right factor is a panel:
-// rows of `vectors` vectors, packed or as they lie in the caller's memory. Its sums are stored as
-// [row][vectors * kLanes]. Tiles always compute whole vectors. Elements behind the last column of
-// a panel are read but not used, so they must belong to our own memory or to the same array.
+// rows of `vectors` vectors, packed or as they lie in the caller's memory. Its sums are stored row
+// by row, as far apart as those of a full panel. Tiles always compute whole vectors. Elements
+// behind the last column of a panel are read but not used, so they must belong to our own memory or
+// to the same array.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +19,16 @@ namespace jaxcnn {
 constexpr int kMaxRows = 8;  // there are no registers for the addresses of more rows
 constexpr int MaxRows(int vectors) { return std::min(kMaxRows, kAccumulators / vectors); }
 
-// Where a tile is stored. While more products are to come, it is added to its partial sums,
-// [row][vectors * kLanes]. In the end it goes to the result, with the epilogue if there is one.
+// Where a tile is stored. While more products are to come, it is added to its partial sums, whose
+// rows are `pitch` apart. In the end it goes to the result, with the epilogue if there is one.
 struct Sink {
   float* sums;
-  bool is_first = true;         // the partial sums are uninitialized
-  float* result = nullptr;      // null while more products are to come
-  Index stride = 0;             // between the rows of the result
-  Index columns = 0;            // of the result, from the tile's first one on
-  Epilogue epilogue = {};       // from the tile's first column on
+  Index pitch;              // at least the tile's columns, in whole vectors
+  bool is_first = true;     // the partial sums are uninitialized
+  float* result = nullptr;  // null while more products are to come
+  Index stride = 0;         // between the rows of the result
+  Index columns = 0;        // of the result, from the tile's first one on
+  Epilogue epilogue = {};   // from the tile's first column on
 };
 
 template <int ROWS, int VECTORS>
@@ -34,15 +36,13 @@ inline __attribute__((always_inline)) void StoreTile(Vector (&tile)[ROWS][VECTOR
                                                      const Sink& sink) {
   const auto for_each = [&](auto f) __attribute__((always_inline)) {
     JAXCNN_UNROLL
-    for (int row = 0; row < ROWS; ++row)
-      JAXCNN_UNROLL
+    for (int row = 0; row < ROWS; ++row) JAXCNN_UNROLL
       for (int v = 0; v < VECTORS; ++v) f(row, v, tile[row][v]);
   };
-  const auto sums = [&](int row, int v) { return sink.sums + (row * VECTORS + v) * kLanes; };
+  const auto sums = [&](int row, int v) { return sink.sums + row * sink.pitch + v * kLanes; };
   const auto result = [&](int row, int v) { return sink.result + row * sink.stride + v * kLanes; };
   if (!sink.is_first) for_each([&](int row, int v, Vector& sum) { sum += Load(sums(row, v)); });
-  if (!sink.result)
-    return for_each([&](int row, int v, Vector& sum) { Store(sums(row, v), sum); });
+  if (!sink.result) return for_each([&](int row, int v, Vector& sum) { Store(sums(row, v), sum); });
   if (sink.columns == VECTORS * kLanes)
     for_each([&](int row, int v, Vector& sum) { Store(result(row, v), sum); });
   else
@@ -58,10 +58,10 @@ inline __attribute__((always_inline)) void AddOuterProduct(Vector (&tile)[ROWS][
                                                            const float* panel_row, Left left) {
   Vector right[VECTORS];
   JAXCNN_UNROLL
-  for (int v = 0; v < VECTORS; ++v) right[v] = Load(panel_row + v * kLanes);
+  for (int v = 0; v < VECTORS; ++v)
+    right[v] = Load(panel_row + v * kLanes);
   JAXCNN_UNROLL
-  for (int row = 0; row < ROWS; ++row)
-    JAXCNN_UNROLL
+  for (int row = 0; row < ROWS; ++row) JAXCNN_UNROLL
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
@@ -79,8 +79,7 @@ void MultiplyRows(const float* const* lefts, const Index* offsets, Index runs, I
   Vector tile[ROWS][VECTORS] = {};
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
-  for (Index run = 0; run < runs; ++run)
-    JAXCNN_UNROLL_4
+  for (Index run = 0; run < runs; ++run) JAXCNN_UNROLL_4
     for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.data += right.stride)
       AddOuterProduct(tile, right.data, [&](int row) { return left[row][k]; });
   StoreTile(tile, sink);
@@ -122,12 +121,13 @@ constexpr auto AllFunctions(std::integer_sequence<int, V...>) {
 // [vectors - 1][rows - 1]
 constexpr auto kTileFunctions = AllFunctions(std::make_integer_sequence<int, kMaxVectors>{});
 
-// How the columns of a right factor are divided into panels of equal width.
+// How the columns of a right factor are divided into panels. All take `width` floats a row in
+// memory, but only as many vectors of the last one are computed as it has columns.
 struct Panels {
   Index columns;  // of the right factor
   Index count;    // of panels
-  Index vectors;  // of a panel's row
-  Index width;    // of a panel, in floats
+  Index vectors;  // of a full panel's row
+  Index width;    // of a full panel, in floats
 
   explicit Panels(Index columns) : columns(columns) {
     const Index all_vectors = CeilDiv(columns, kLanes);
@@ -140,14 +140,18 @@ struct Panels {
   Index FirstColumn(Index panel) const { return panel * width; }
   Index ColumnCount(Index panel) const { return std::min(width, columns - FirstColumn(panel)); }
 
+  Index VectorCount(Index panel) const { return CeilDiv(ColumnCount(panel), kLanes); }
+
   // Rows of the largest tile, and floats of its sums.
   Index TileRows() const { return MaxRows(static_cast<int>(vectors)); }
   Index TileSize() const { return TileRows() * width; }
 
-  // The functions for tiles of this many rows.
-  RowsFunction RowsTile(Index rows) const { return kTileFunctions[vectors - 1][rows - 1].first; }
-  ColumnsFunction ColumnsTile(Index rows) const {
-    return kTileFunctions[vectors - 1][rows - 1].second;
+  // The functions for a panel's tiles of this many rows.
+  RowsFunction RowsTile(Index panel, Index rows) const {
+    return kTileFunctions[VectorCount(panel) - 1][rows - 1].first;
+  }
+  ColumnsFunction ColumnsTile(Index panel, Index rows) const {
+    return kTileFunctions[VectorCount(panel) - 1][rows - 1].second;
   }
 
   // Calls f(first, count) for each tile of this many rows, as equal in size as possible.

@@ -96,8 +96,8 @@ struct Winograd {
 
 // The product of a row of the matrix and a column of vectors; zeros of the matrix are skipped.
 template <const auto& MATRIX, int ROW, int... COLUMN>
-inline __attribute__((always_inline)) Vector RowTimesColumn(
-    const Vector* column, std::integer_sequence<int, COLUMN...>) {
+inline __attribute__((always_inline)) Vector RowTimesColumn(const Vector* column,
+                                                            std::integer_sequence<int, COLUMN...>) {
   Vector sum{};
   const auto add = [&](auto at, Vector vector) {
     constexpr float kWeight = MATRIX[ROW][decltype(at)::value];
@@ -109,8 +109,8 @@ inline __attribute__((always_inline)) Vector RowTimesColumn(
 
 // The product of the matrix and a column of vectors, passed to to(row, element).
 template <const auto& MATRIX, class To, int... ROW>
-inline __attribute__((always_inline)) void MatrixTimesColumn(
-    const Vector* column, To to, std::integer_sequence<int, ROW...>) {
+inline __attribute__((always_inline)) void MatrixTimesColumn(const Vector* column, To to,
+                                                             std::integer_sequence<int, ROW...>) {
   constexpr int kColumns = static_cast<int>(MATRIX[0].size());
   constexpr auto kIndices = std::make_integer_sequence<int, kColumns>{};
   (to(ROW, RowTimesColumn<MATRIX, ROW>(column, kIndices)), ...);
@@ -128,14 +128,14 @@ inline __attribute__((always_inline)) void Transform(From from, To to) {
   for (int j = 0; j < kColumns; ++j) {
     Vector column[kColumns];
     JAXCNN_UNROLL
-    for (int i = 0; i < kColumns; ++i) column[i] = from(i, j);
+    for (int i = 0; i < kColumns; ++i)
+      column[i] = from(i, j);
     MatrixTimesColumn<MATRIX>(
         column, [&](int i, Vector element) { half[i][j] = element; }, kIndices);
   }
   JAXCNN_UNROLL
   for (int i = 0; i < kRows; ++i)
-    MatrixTimesColumn<MATRIX>(
-        half[i], [&](int j, Vector element) { to(i, j, element); }, kIndices);
+    MatrixTimesColumn<MATRIX>(half[i], [&](int j, Vector element) { to(i, j, element); }, kIndices);
 }
 
 }  // namespace jaxcnn

@@ -59,9 +59,11 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
         for (Index k = 0; k < channels; k += kDepth)
           panels.ForEachTile(tiles.Size(), [&](Index row, Index rows) {
             const Index at = (element * panels.count + panel) * panel_size + k * panels.width;
-            panels.RowsTile(rows)(&lefts[element * block_size + row], &no_offset, 1, k,
-                                  std::min(kDepth, channels - k), {weights + at, panels.width},
-                                  {sums + (element * block_size + row) * panels.width, k == 0});
+            const Index first_row = element * block_size + row;
+            panels.RowsTile(panel, rows)(&lefts[first_row], &no_offset, 1, k,
+                                         std::min(kDepth, channels - k),
+                                         {weights + at, panels.width},
+                                         {sums + first_row * panels.width, panels.width, k == 0});
           });
       TransformSums<Scheme>(g, tiling, panels, panel, sums, block_size * panels.width, tiles,
                             epilogue, result);
@@ -116,8 +118,9 @@ void ComputeGradientOfChannels(const Geometry& g, Range range, const float* imag
         const float* right = cotangents + element * block_size * panels.width;
         float* const element_sums = sums + (panel * kElements + element) * sums_size;
         panels.ForEachTile(channels, [&](Index row, Index rows) {
-          panels.ColumnsTile(rows)(&left, &right, 1, tiles.Size(), row, channels, panels.width,
-                                   {element_sums + row * panels.width, first == 0});
+          panels.ColumnsTile(panel, rows)(
+              &left, &right, 1, tiles.Size(), row, channels, panels.width,
+              {element_sums + row * panels.width, panels.width, first == 0});
         });
       }
     }

@@ -74,10 +74,9 @@ void TransformSums(const Geometry& g, const Tiling& tiling, const Panels& panels
   for (Index tile = tiles.first; tile < tiles.last; ++tile, sums += panels.width) {
     const Geometry::Position position = tiling.PositionOf(tile);
     float* const pixels = result + OffsetInResult(g, position);
-    for (Index lane = 0; lane < panels.width; lane += kLanes) {
+    for (Index lane = 0; lane < panels.ColumnCount(panel); lane += kLanes) {
       const Index output = panels.FirstColumn(panel) + lane;
       const Index count = panels.ColumnCount(panel) - lane;
-      if (count <= 0) break;
       Transform<Scheme::kSumMatrix>(
           [&](int i, int j) { return Load(sums + (i * Scheme::kSide + j) * stride + lane); },
           [&](int i, int j, Vector pixel) {
@@ -101,9 +100,8 @@ void TransformCotangent(const Geometry& g, const Tiling& tiling, const Panels& p
                         const float* cotangent, Range tiles, float* to, Index stride) {
   for (Index tile = tiles.first; tile < tiles.last; ++tile, to += panels.width) {
     const Geometry::Position position = tiling.PositionOf(tile);
-    const float* const pixels =
-        cotangent + OffsetInResult(g, position) + panels.FirstColumn(panel);
-    for (Index lane = 0; lane < panels.width; lane += kLanes)
+    const float* const pixels = cotangent + OffsetInResult(g, position) + panels.FirstColumn(panel);
+    for (Index lane = 0; lane < panels.ColumnCount(panel); lane += kLanes)
       Transform<Scheme::kCotangentMatrix>(
           [&](int i, int j) {
             const bool is_inside = position.row + i < g.rows && position.column + j < g.columns;
@@ -123,7 +121,7 @@ template <class Scheme>
 void TransformGradient(const Geometry& g, const Panels& panels, Index panel, const float* sums,
                        Index stride, Range channels, float* gradient) {
   for (Index c = 0; c < channels.Size(); ++c)
-    for (Index lane = 0; lane < panels.width; lane += kLanes)
+    for (Index lane = 0; lane < panels.ColumnCount(panel); lane += kLanes)
       Transform<Scheme::kGradientMatrix>(
           [&](int i, int j) {
             return Load(sums + (i * Scheme::kSide + j) * stride + c * panels.width + lane);

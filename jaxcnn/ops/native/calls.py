@@ -133,6 +133,7 @@ class Activation:
 
 NO_ACTIVATION = Activation()
 RELU = Activation(low=0.0)
+_NO_SUMMAND = np.zeros((0, 0, 0, 0), np.float32)
 
 
 def activated_convolution(
@@ -142,17 +143,22 @@ def activated_convolution(
     bias: Array,
     window: Window,
     activation: Activation,
+    summand: Array | None = None,
 ) -> Array:
-    """``activation(convolution(images, kernel, window) * factors + bias)``.
+    """``activation(convolution(images, kernel, window) * factors + bias + summand)``.
 
     Args:
       images, kernel, window: as for `convolution`.
       factors, bias: ``f32[D]``.
       activation: of the result.
+      summand: ``f32[N, H', W', D]``; not with bfloat16.
     """
     name = "activated_convolution"
     call = _convolution_call(name, images, kernel.shape[:2], kernel.shape[3], window)
-    return call(images, kernel, factors, bias, **activation.attributes())
+    operands = [images, kernel, factors, bias]
+    if images.dtype != jnp.bfloat16:
+        operands.append(_NO_SUMMAND if summand is None else summand)
+    return call(*operands, **activation.attributes())
 
 
 def kernel_gradient(images: Array, cotangent: Array, taps: Pair, window: Window) -> Array:
@@ -202,11 +208,13 @@ def activated_depthwise(
     bias: Array,
     window: Window,
     activation: Activation,
+    summand: Array | None = None,
 ) -> Array:
-    """``activation(depthwise(images, kernel, window) * factors + bias)``, like the convolution."""
+    """``activation(depthwise(images, kernel, window) * factors + bias + summand)``."""
     size = window.result_size(images.shape[1:3], kernel.shape[:2])
     call = _Call("activated_depthwise", (len(images), *size, images.shape[3]), window)
-    return call(images, kernel, factors, bias, **activation.attributes())
+    summand = _NO_SUMMAND if summand is None else summand
+    return call(images, kernel, factors, bias, summand, **activation.attributes())
 
 
 def depthwise_image_gradient(

@@ -99,6 +99,52 @@ def test_half_precision(dtype):
 
 
 @requires_kernels
+@pytest.mark.parametrize("depthwise", [False, True], ids=["dense", "depthwise"])
+@pytest.mark.parametrize("activation", ["relu", "silu"])
+def test_the_other_branch_of_a_residual_block_is_added_in_the_same_pass(activation, depthwise):
+    class Residual(Block):
+        def __call__(self, images):
+            return self.last(self.activation(self.norm(self.first(images)) + images))
+
+    plain, fused, text = inference(Residual(ACTIVATIONS[activation], depthwise=depthwise))
+    assert text.count(CALLS) == 1
+    sums = [line for line in text.splitlines() if "stablehlo.add " in line]
+    assert not any("tensor<2x9x8x20xf32>" in line for line in sums)
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+@requires_kernels
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_sum_of_two_convolutions_is_part_of_one_of_them(is_first):
+    class Residual(Block):
+        def __init__(self, activation):
+            super().__init__(activation)
+            self.shortcut = nnx.Conv(20, 20, (1, 1), rngs=nnx.Rngs(1))
+
+        def __call__(self, images):
+            if is_first:
+                shortcut = self.shortcut(images)
+                return self.last(nnx.relu(shortcut + self.norm(self.first(images))))
+            x = self.norm(self.first(images))
+            return self.last(nnx.relu(x + self.shortcut(images)))
+
+    plain, fused, text = inference(Residual(nnx.relu))
+    assert text.count(CALLS) == 2
+    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+@requires_kernels
+def test_what_is_summed_in_half_precision_is_not_fused():
+    class Residual(Block):
+        def __call__(self, images):
+            return self.last(nnx.relu(self.first(images) + images.astype(jnp.bfloat16)))
+
+    plain, fused, _ = inference(Residual(nnx.relu, norm=False, dtype=jnp.bfloat16))
+    error = np.abs(np.float32(fused) - np.float32(plain)).max()
+    assert error <= 0.03 * np.abs(np.float32(plain)).max()
+
+
+@requires_kernels
 def test_what_has_another_use_is_not_fused():
     class Residual(Block):
         def __call__(self, images):
