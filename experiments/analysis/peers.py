@@ -11,6 +11,7 @@ RATIOS = (
     ("train step", "the best peer's time", "train_over_best_peer"),
     ("train step, many in one call", "the best peer's time", "many_steps_over_best_peer"),
     ("inference", "the best peer's time", "inference_over_best_peer"),
+    ("inference, fixed weights", "the best peer's time", "frozen_inference_over_best_peer"),
     ("train step", "plain Flax's time", "train_over_flax"),
     ("inference", "plain Flax's time", "inference_over_flax"),
     ("peak memory of a train step", "that of PyTorch", "memory_over_pytorch"),

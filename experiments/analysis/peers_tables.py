@@ -1,6 +1,7 @@
 """Tables of the study `peers` for the documents, in Markdown."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,8 +48,12 @@ TRAINING = (
 )
 INFERENCE = (
     Column("ours, ms", "call_time", _milliseconds),
+    Column("frozen, ms", "frozen_call_time", _milliseconds),
     Column("best peer, ms", "best_peer_call_time", _milliseconds),
     Column("ratio", "inference_over_best_peer", _ratio, is_ratio=True, interval=True),
+    Column(
+        "frozen, ratio", "frozen_inference_over_best_peer", _ratio, is_ratio=True, interval=True
+    ),
 )
 REST = (
     Column("over Flax", "train_over_flax", _ratio, is_ratio=True),
@@ -64,13 +69,23 @@ def peers_tables(records: Sequence[Record]) -> str:
     """What was measured where, and the tables of the train step, of inference and of the rest.
 
     Args:
-      records: of the study, of one machine, the newest of each case.
+      records: of the study, the newest of each case; each machine has tables of its own, that
+        with the most records first.
 
     Raises:
-      ValueError: they are of several machines, or of several numbers of launches.
+      ValueError: those of a machine have several numbers of launches.
     """
     if not records:
         return NONE_YET
+    machines = Counter(record.provenance.get("machine") for record in records)
+    groups = [
+        [record for record in records if record.provenance.get("machine") == machine]
+        for machine, _ in machines.most_common()
+    ]
+    return "\n\n".join(map(_tables_of_machine, groups))
+
+
+def _tables_of_machine(records: Sequence[Record]) -> str:
     measured = [record for record in records if record.status == "ok"]
     paragraphs = [_conditions(records)]
     if measured:
@@ -88,8 +103,6 @@ def peers_tables(records: Sequence[Record]) -> str:
 
 
 def _conditions(records: Sequence[Record]) -> str:
-    if len({record.provenance.get("machine") for record in records}) > 1:
-        raise ValueError("records of several machines: publish those of one")
     launches = {record.settings.get("launches") for record in records}
     if len(launches) > 1:
         raise ValueError("records with several numbers of launches: publish those with one")

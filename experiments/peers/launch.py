@@ -108,9 +108,15 @@ def _check(
       LaunchFailed: ours or half of the peers compute something else.
     """
     differences, disagreeing = check_agreement(outputs, precision)
-    if "ours" in disagreeing or 2 * len(disagreeing) >= len(differences) > 0:
+    others = [peer for peer in differences if not _is_ours(peer)]
+    is_ours = any(map(_is_ours, disagreeing))
+    if is_ours or 2 * len(disagreeing) >= len(others) > 0:
         raise LaunchFailed("; ".join(disagreeing.values()), differences)
     return differences, disagreeing
+
+
+def _is_ours(peer: str) -> bool:
+    return peer.startswith("ours")
 
 
 def _merge(parts: Sequence[Rounds]) -> Rounds:
@@ -146,7 +152,7 @@ def _compile(
             if PEERS[peer].trains:
                 result |= {"losses": worker.call("losses"), "memory": worker.call("peak_memory")}
         except PeerFailed as error:
-            if peer == "ours":
+            if _is_ours(peer):
                 raise LaunchFailed(str(error)) from error
             workers.pop(peer).close()
             excluded[peer] = str(error)

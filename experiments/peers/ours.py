@@ -9,7 +9,7 @@ from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.peers.flax_network import build_network
 from experiments.peers.task import Task
 from experiments.peers.user_networks import USER_NETWORKS
-from jaxcnn import backend, models, parallel, training, weights
+from jaxcnn import backend, models, ops, parallel, training, weights
 from jaxcnn.data.order import epoch_order
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.models import layers
@@ -21,13 +21,19 @@ MAX_BYTES = 2**24  # of the images that are on the device for a call
 class Ours:
     """A network of `jaxcnn.models`, or a user's in plain Flax, which `training.create` accelerates.
 
+    Args:
+      task: to perform.
+      frozen: whether inference has its weights fixed (`jaxcnn.ops.freeze`); such a network cannot
+        be trained, because train steps are given its weights.
+
     Programs are compiled at their first use. The resident data of `many_steps` contain the batch
     once for each step of a call, in such an order that each step of the first epoch gathers exactly
     that batch.
     """
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, *, frozen: bool = False):
         device = backend.select(task.platform).devices[:1]
+        self.frozen = frozen
         self.task, self.strategy = task, parallel.strategy("jit", device)
         optimizer = training.optimizer(
             task.optimizer, task.learning_rate, "constant", steps=1, steps_per_epoch=1
@@ -47,7 +53,7 @@ class Ours:
 
     def logits(self) -> np.ndarray:
         """The logits of the batch in evaluation, ``f32[N, outputs]``."""
-        return np.asarray(self._predict(self.state, self.batch["image"]), np.float32)
+        return np.asarray(self._predict(self.batch["image"]), np.float32)
 
     def losses(self, steps: int) -> list[float]:
         """Takes steps; returns the cross-entropy of each, before its update."""
@@ -72,7 +78,7 @@ class Ours:
     def infer(self, calls: int) -> None:
         """Makes forward passes and waits for them."""
         for _ in range(calls):
-            logits = self._predict(self.state, self.batch["image"])
+            logits = self._predict(self.batch["image"])
         jax.block_until_ready(logits)
 
     def device_memory_peak(self) -> int | None:
@@ -111,7 +117,11 @@ class Ours:
 
     @cached_property
     def _predict(self):
-        return jax.jit(self.step.evaluation.outputs, compiler_options=self.strategy.options or None)
+        outputs, options = self.step.evaluation.outputs, self.strategy.options or None
+        if self.frozen:
+            return ops.freeze(outputs, self.state, compiler_options=options)
+        predict = jax.jit(outputs, compiler_options=options)
+        return lambda images: predict(self.state, images)
 
 
 def _build_model(task: Task):

@@ -40,9 +40,10 @@ class Peer:
 
 KERAS = ("keras", "tensorflow")
 # The first word of a peer's name is its library, the others say how it is used. A frozen network
-# has its weights compiled in as constants, so it cannot be trained.
+# has fixed weights, which are laid out for inference beforehand, so it cannot be trained.
 PEERS: dict[str, Peer] = {
     "ours": Peer(works=("train", "many_steps", "infer"), in_bfloat16=True, on_gpu=True),
+    "ours frozen": Peer(works=("infer",)),
     "flax": Peer(),
     "torch": Peer(("torch",), in_bfloat16=True),
     "torch channels-last": Peer(("torch",), in_bfloat16=True, on_gpu=True),

@@ -7,11 +7,12 @@ from experiments.measure.launches import Launches, compare_launches, median_of_l
 
 CONTENDER = 1.25  # times as long as the fastest rival: more than launches of a program differ
 RIVALS = ("torch", "keras")  # plain Flax is compared with ours separately
-# Metric, our work, and the work of the best peer that it is compared with.
+# Metric, our samples, and the work of the best peer that they are compared with.
 RATIOS_TO_BEST_PEER = (
-    ("train_over_best_peer", "train", "train"),
-    ("many_steps_over_best_peer", "many_steps", "train"),
-    ("inference_over_best_peer", "infer", "infer"),
+    ("train_over_best_peer", "ours: train", "train"),
+    ("many_steps_over_best_peer", "ours: many_steps", "train"),
+    ("inference_over_best_peer", "ours: infer", "infer"),
+    ("frozen_inference_over_best_peer", "ours frozen: infer", "infer"),
 )
 RATIOS_TO_FLAX = (("train_over_flax", "train"), ("inference_over_flax", "infer"))
 
@@ -38,9 +39,11 @@ def compute_metrics(
         "call_time": _median(samples["ours: infer"]),
         "many_steps_time": _median(samples["ours: many_steps"]),
     }
+    if "ours frozen: infer" in samples:
+        metrics["frozen_call_time"] = _median(samples["ours frozen: infer"])
     fastest = {work: _fastest(samples, work) for work in ("train", "infer")}
     for name, ours, theirs in RATIOS_TO_BEST_PEER:
-        metrics |= _compare(samples, f"ours: {ours}", f"{fastest[theirs]}: {theirs}", name)
+        metrics |= _compare(samples, ours, f"{fastest[theirs]}: {theirs}", name)
     for name, work in RATIOS_TO_FLAX:
         metrics |= _compare(samples, f"ours: {work}", f"flax: {work}", name)
     for name, work in (("best_peer_step_time", "train"), ("best_peer_call_time", "infer")):
@@ -57,13 +60,14 @@ def contenders(samples: Mapping[str, Sequence[float]]) -> list[str]:
       samples: of the launch, seconds by round, by ``PEER: WORK``.
 
     Returns:
-      Ours, and each rival that takes at most `CONTENDER` times as long as the fastest one.
+      Ours, also frozen, and each rival that takes at most `CONTENDER` times as long as the fastest
+      one.
 
     >>> contenders({"ours: infer": [9.0], "torch: infer": [1.0], "keras: infer": [1.5]})
     ['ours', 'torch']
     """
     launches = {name: [each] for name, each in samples.items()}
-    names = ["ours"]
+    names = [name.partition(":")[0] for name in samples if name.startswith("ours")]
     for work in ("train", "infer"):
         fastest = _fastest(launches, work)
         limit = CONTENDER * _median(launches[f"{fastest}: {work}"]) if fastest else 0.0
@@ -93,8 +97,8 @@ def _fastest(samples: Mapping[str, Launches], work: str) -> str | None:
 def _compare(
     samples: Mapping[str, Launches], ours: str, theirs: str, name: str
 ) -> dict[str, float]:
-    """The ratio of our times to a peer's, and its interval; empty if there is no such peer."""
-    if theirs not in samples:
+    """The ratio of our times to a peer's, and its interval; empty if one of them has no samples."""
+    if not {ours, theirs} <= samples.keys():
         return {}
     count = len(samples[theirs])  # plain Flax has one launch
     ratio, low, high = compare_launches(samples[ours][:count], samples[theirs])

@@ -52,7 +52,7 @@ def build(peer: str, task: "Task") -> Any:
         return Flax(task)
     from experiments.peers.ours import Ours
 
-    return Ours(task)
+    return Ours(task, frozen="frozen" in variant)
 
 
 class PeerMethods:

@@ -307,6 +307,16 @@ METRICS: dict[str, Metric] = {
     "inference_over_best_peer_high": Metric(
         "", "upper end of the 98 % interval of inference_over_best_peer"
     ),
+    "frozen_call_time": Metric("s", "median inference with fixed weights"),
+    "frozen_inference_over_best_peer": Metric(
+        "", "our inference with fixed weights divided by the best peer's"
+    ),
+    "frozen_inference_over_best_peer_low": Metric(
+        "", "lower end of the 98 % interval of frozen_inference_over_best_peer"
+    ),
+    "frozen_inference_over_best_peer_high": Metric(
+        "", "upper end of the 98 % interval of frozen_inference_over_best_peer"
+    ),
     "train_over_flax": Metric("", "our train step divided by plain Flax's, one step in each call"),
     "train_over_flax_low": Metric("", "lower end of the 98 % interval of train_over_flax"),
     "train_over_flax_high": Metric("", "upper end of the 98 % interval of train_over_flax"),

@@ -59,6 +59,7 @@ COLUMNS = (
     "train_over_best_peer",
     "many_steps_over_best_peer",
     "inference_over_best_peer",
+    "frozen_inference_over_best_peer",
     "train_over_flax",
     "mfu_measured_peak",
     "memory_over_pytorch",

@@ -8,6 +8,7 @@ from jaxcnn.ops.channels import channel_sums
 from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.convolution import conv_general_dilated, conv_relu
 from jaxcnn.ops.dense import dot_general
+from jaxcnn.ops.frozen_weights import freeze
 from jaxcnn.ops.inference_fusion import fuse_convolutions
 from jaxcnn.ops.native import Clip
 from jaxcnn.ops.normalization import local_contrast_norm, local_response_norm
@@ -26,6 +27,7 @@ __all__ = [
     "conv_general_dilated",
     "conv_relu",
     "dot_general",
+    "freeze",
     "fuse_convolutions",
     "local_contrast_norm",
     "local_response_norm",

@@ -24,7 +24,7 @@ MAX_GROUPS = 8  # that XLA computes as one convolution each: its own grouped gra
 
 def convolve(spec: ConvSpec, images: Array, kernel: Array) -> Array:
     """``[N, H, W, C]`` and ``[h, w, C / groups, D]`` to ``[N, H', W', D]``."""
-    window = _window(spec)
+    window = window_of(spec)
     if not (can_be_native(spec, images, kernel) and window.fits(spec.image_size, spec.kernel_size)):
         return _by_group(xla_convolve, spec, images, kernel)
     if repeats := _outputs_of_a_channel(spec, images, kernel.shape[3]):
@@ -37,7 +37,7 @@ def can_activate(
 ) -> bool:
     """Whether `convolve_and_activate` can compute it, in any of the types that kernels convert."""
     is_depthwise = _outputs_of_a_channel(spec, images, kernel.shape[3]) == 1
-    has_window = _window(spec).fits(spec.image_size, spec.kernel_size)
+    has_window = window_of(spec).fits(spec.image_size, spec.kernel_size)
     return has_window and (spec.groups == 1 or is_depthwise)
 
 
@@ -59,7 +59,7 @@ def convolve_and_activate(
       activation: of the result.
       summand: ``f32[N, H', W', D]``; not with bfloat16.
     """
-    operands = images, kernel, factors, bias, _window(spec), activation, summand
+    operands = images, kernel, factors, bias, window_of(spec), activation, summand
     if _outputs_of_a_channel(spec, images, kernel.shape[3]):
         return native.activated_depthwise(*operands)
     return native.activated_convolution(*operands)
@@ -73,7 +73,7 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, kernel, cotangent):
         return _by_group(_xla_image_gradient, spec, kernel, cotangent)
-    window = _window(spec)
+    window = window_of(spec)
     channels = kernel.shape[2] * spec.groups
     is_depthwise = spec.groups == channels and kernel.dtype == jnp.float32
     repeats = is_depthwise and kernel.shape[3] // channels
@@ -107,7 +107,7 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, images, cotangent):
         return _by_group(_xla_kernel_gradient, spec, images, cotangent)
-    window = _window(spec)
+    window = window_of(spec)
     if repeats := _outputs_of_a_channel(spec, images, cotangent.shape[3]):
         return native.depthwise_kernel_gradient(
             _repeat(images, repeats), cotangent, spec.kernel_size, window
@@ -115,7 +115,8 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     return native.kernel_gradient(images, cotangent, spec.kernel_size, window)
 
 
-def _window(spec: ConvSpec) -> Window:
+def window_of(spec: ConvSpec) -> Window:
+    """How the kernels move the window."""
     return Window(spec.strides, spec.pads, spec.dilation, spec.groups, spec.allows_winograd)
 
 

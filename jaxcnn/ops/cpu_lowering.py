@@ -105,6 +105,8 @@ def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *op
         return lower(context.replace(avals_in=types), *operands)
 
 
+_PRIMITIVES: dict[Callable, Primitive] = {}  # by function of `with_cpu_kernel`
+
 _LEFT_OUT = (
     "a program for several devices has convolutions without CPU kernels, because their devices are "
     "not known: use the layers or the functions of jaxcnn, or jax.shard_map"
@@ -172,7 +174,13 @@ def with_cpu_kernel(
     batching.primitive_batchers[primitive] = batch
     mlir.register_lowering(primitive, lower)
     register(primitive, rule)
+    _PRIMITIVES[call] = primitive
     return call
+
+
+def primitive_of(call: Callable) -> Primitive:
+    """The operation that a function of `with_cpu_kernel` becomes in a program."""
+    return _PRIMITIVES[call]
 
 
 @functools.cache

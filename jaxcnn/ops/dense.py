@@ -75,7 +75,7 @@ def _native_product(left, right, *, transposed, precision):
     return native.product(left, right, transposed=transposed)
 
 
-_matrix_product = with_cpu_kernel(_reference_product, _native_product, in_bfloat16=True)
+matrix_product = with_cpu_kernel(_reference_product, _native_product, in_bfloat16=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -83,7 +83,7 @@ def _product(
     left: Array, right: Array, transposed: tuple[bool, bool], precision: lax.PrecisionLike
 ) -> Array:
     """``left @ right``, each of them transposed first where ``transposed`` says so."""
-    return _matrix_product(left, right, transposed=transposed, precision=precision)
+    return matrix_product(left, right, transposed=transposed, precision=precision)
 
 
 def _product_forward(left, right, transposed, precision):

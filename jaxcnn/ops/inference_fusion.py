@@ -2,15 +2,15 @@
 
 `fuse_convolutions` rewrites the program of an inference. Biases and batch norm in evaluation, which
 multiply and add one number for each channel, become one factor and one addend. They, the other
-branch of a residual block and the activation are applied to the sums before they are stored. The programs of other platforms compute
-what the function does, operation by operation.
+branch of a residual block and the activation are applied to the sums before they are stored. The
+programs of other platforms compute what the function does, operation by operation.
 """
 
 import collections
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ _PER_CHANNEL = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply}
 _STORING = ("conv_general_dilated", "for_known_devices", "materialize")
 MIN_OUTPUTS = 16  # fewer leave most of a vector register empty
 
+T = TypeVar("T")
 Function = Callable[..., Any]
 Atom = Var | Literal
 
@@ -119,14 +120,12 @@ def _evaluate(jaxpr: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) 
         if fusion := fusions.get(number):
             outputs: Sequence[Any] = [_compute(fusion, read)]
         else:
-            outputs = _compute_equation(jaxpr, equation, read)
+            outputs = compute_equation(jaxpr, equation, read)
         values.update(zip(equation.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _compute_equation(
-    jaxpr: Jaxpr, equation: JaxprEqn, read: Callable[[Any], Any]
-) -> Sequence[Any]:
+def compute_equation(jaxpr: Jaxpr, equation: JaxprEqn, read: Callable[[Any], Any]) -> Sequence[Any]:
     """The outputs of one equation, as a program of its own."""
     inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
     program = jaxpr.replace(
@@ -172,7 +171,7 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
     return fusions
 
 
-def _type(atom: Atom) -> jax.ShapeDtypeStruct:
+def type_of(atom: Atom) -> jax.ShapeDtypeStruct:
     aval: Any = atom.aval
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
@@ -183,7 +182,7 @@ def _forward_spec(equation: JaxprEqn) -> ConvSpec | None:
         return None
     if MARK not in (equation.ctx.xla_metadata or {}):
         return None
-    images, kernel, result = map(_type, (*equation.invars, *equation.outvars))
+    images, kernel, result = map(type_of, (*equation.invars, *equation.outvars))
     spec = conv_lowering.forward_spec(images, kernel, result, equation.params)
     if spec is None or kernel.shape[-1] < MIN_OUTPUTS:
         return None
@@ -202,7 +201,7 @@ def _follow(
     """What follows the convolution that is this equation, up to those that are fused already."""
     images, kernel = jaxpr.eqns[number].invars
     value = jaxpr.eqns[number].outvars[0]
-    shape, dtype = _type(value).shape, _type(value).dtype
+    shape, dtype = type_of(value).shape, type_of(value).dtype
     steps, channels, equations = [], [], [number]
     fusion, summand, activation = None, None, NO_ACTIVATION
     while activation == NO_ACTIVATION and (user := only_user(value)) is not None:
@@ -225,14 +224,14 @@ def _follow(
         elif name == "materialize" and equation.params["when"] == "backward":
             pass
         elif name == "convert_element_type":
-            if not jnp.issubdtype(_type(equation.outvars[0]).dtype, jnp.floating):
+            if not jnp.issubdtype(type_of(equation.outvars[0]).dtype, jnp.floating):
                 break
         elif (activation := _activation_of(equation, value)) == NO_ACTIVATION:
             break
         equations.append(user)
         value = equation.outvars[0]
         has_more = steps or summand is not None or activation != NO_ACTIVATION
-        if _type(value).dtype == dtype and has_more:
+        if type_of(value).dtype == dtype and has_more:
             fusion = _Fusion(
                 spec=spec,
                 operands=(images, kernel),
@@ -247,15 +246,15 @@ def _follow(
 
 def _is_summand(atom: Atom, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     """Whether kernels can add this to a convolution's result of this shape and type."""
-    are_floats = _type(atom).dtype == dtype == jnp.float32
-    return are_floats and _type(atom).shape == shape and not isinstance(atom, Literal)
+    are_floats = type_of(atom).dtype == dtype == jnp.float32
+    return are_floats and type_of(atom).shape == shape and not isinstance(atom, Literal)
 
 
 def _per_channel(atom: Atom, outputs: int, makers: dict[Var, JaxprEqn]) -> Atom | None:
     """The variable with a number for each output that this one is, or is a broadcast of."""
 
     def has_a_number_for_each(atom: Atom) -> bool:
-        shape = _type(atom).shape
+        shape = type_of(atom).shape
         return shape[-1:] == (outputs,) and set(shape[:-1]) <= {1}
 
     if has_a_number_for_each(atom):
@@ -277,10 +276,10 @@ def _activation_of(equation: JaxprEqn, value: Var) -> Activation:
     if equation.primitive.name == "max" and others and isinstance(others[0], Literal):
         return native.RELU if np.all(others[0].val == 0) else NO_ACTIVATION
     for function, activation in _ACTIVATIONS.items():
-        if not others and text == _text_of(function, _type(value)):
+        if not others and text == _text_of(function, type_of(value)):
             return activation
     slope = others[0] if len(others) == 1 else None
-    if isinstance(slope, Literal) and text == _text_of(_LEAKY_RELU, _type(value)):
+    if isinstance(slope, Literal) and text == _text_of(_LEAKY_RELU, type_of(value)):
         return Activation(Kind.LEAKY_RELU, low=float(slope.val))
     return NO_ACTIVATION
 
@@ -302,7 +301,7 @@ def _compute(fusion: _Fusion, read: Callable[[Any], Any]) -> Array:
     images, kernel = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
     summands = [] if fusion.summand is None else [read(fusion.summand)]
-    return _fused(
+    return fused_convolution(
         images,
         kernel,
         *channels,
@@ -313,14 +312,26 @@ def _compute(fusion: _Fusion, read: Callable[[Any], Any]) -> Array:
     )
 
 
-def _split(others: Sequence[Array], steps: Sequence[str]) -> tuple[Sequence[Array], Array | None]:
+def split_operands(others: Sequence[T], steps: Sequence[str]) -> tuple[Sequence[T], T | None]:
     """The operands for each channel, one for each step, and the summand if there is one."""
     count = len(steps)
     return others[:count], others[count] if len(others) > count else None
 
 
+def combine(steps: Sequence[str], channels: Sequence[Array], outputs: int) -> tuple[Array, Array]:
+    """One factor and one bias, ``f32[outputs]``, that do the same as all steps."""
+    factors, bias = jnp.ones(outputs, jnp.float32), jnp.zeros(outputs, jnp.float32)
+    for step, channel in zip(steps, channels, strict=True):
+        channel = channel.astype(jnp.float32)
+        if step == "mul":
+            factors, bias = factors * channel, bias * channel
+        else:
+            bias = bias + channel if step == "add" else bias - channel
+    return factors, bias
+
+
 def _reference(images, kernel, *others, spec, steps, activation):
-    channels, summand = _split(others, steps)
+    channels, summand = split_operands(others, steps)
     with fast_on_cpu():
         result = cpu_convolution.xla_convolve(spec, images, kernel)
     dtype = result.dtype
@@ -341,20 +352,14 @@ def _apply(activation: Activation, values: Array) -> Array:
 
 
 def _kernel(images, kernel, *others, spec, steps, activation):
-    channels, summand = _split(others, steps)
+    channels, summand = split_operands(others, steps)
     dtype = images.dtype
     if not cpu_convolution.can_be_native(spec, images, kernel):
         images, kernel = images.astype(jnp.float32), kernel.astype(jnp.float32)
-    factors, bias = jnp.ones(kernel.shape[-1]), jnp.zeros(kernel.shape[-1])
-    for step, channel in zip(steps, channels, strict=True):
-        channel = channel.astype(jnp.float32)
-        if step == "mul":
-            factors, bias = factors * channel, bias * channel
-        else:
-            bias = bias + channel if step == "add" else bias - channel
+    factors, bias = combine(steps, channels, kernel.shape[-1])
     return cpu_convolution.convolve_and_activate(
         spec, images, kernel, factors, bias, activation, summand
     ).astype(dtype)
 
 
-_fused = with_cpu_kernel(_reference, _kernel, in_bfloat16=True)
+fused_convolution = with_cpu_kernel(_reference, _kernel, in_bfloat16=True)

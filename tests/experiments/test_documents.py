@@ -21,7 +21,14 @@ MEASURED = re.compile(
 MARKED = "Before.\n\n<!-- from published/peers -->\nold\n<!-- end -->\n\nAfter.\n"
 
 
-def make_record(model: str, status: str = "ok", machine: str = "1a", **metrics: float) -> Record:
+def make_record(
+    model: str,
+    status: str = "ok",
+    *,
+    machine: str = "1a",
+    launches: int = 5,
+    **metrics: float,
+) -> Record:
     provenance = {
         "machine": machine,
         "host_cpu": "A CPU",
@@ -32,7 +39,7 @@ def make_record(model: str, status: str = "ok", machine: str = "1a", **metrics: 
         "best_peer_train": "torch compiled",
         "best_peer_inference": None,
     }
-    settings = {"model": model, "image_size": 28, "batch_size": 8, "launches": 5}
+    settings = {"model": model, "image_size": 28, "batch_size": 8, "launches": launches}
     message = "" if status == "ok" else "ours: killed"
     return Record("peers", model, status, message, settings, metrics, provenance=provenance)
 
@@ -47,9 +54,16 @@ RECORDS = [
         train_over_best_peer_high=0.556,
         many_steps_over_best_peer=0.4,
         call_time=0.002,
+        frozen_call_time=0.0015,
         time_to_first_step=3.14,
     ),
-    make_record("bb", step_time=1.5, train_over_best_peer=2.0, memory_over_pytorch=1.1),
+    make_record(
+        "bb",
+        step_time=1.5,
+        train_over_best_peer=2.0,
+        frozen_inference_over_best_peer=0.75,
+        memory_over_pytorch=1.1,
+    ),
     make_record("ccc", "failed"),
 ]
 EXPECTED = """\
@@ -65,11 +79,11 @@ The train step:
 
 Inference of a batch:
 
-| network | batch | ours, ms | best peer, ms | ratio | best peer |
-|---|---|---|---|---|---|
-| `a`, 28 | 8 | 2 | – | – | – |
-| `bb`, 28 | 8 | – | – | – | – |
-| geometric mean |  |  |  |  |  |
+| network | batch | ours, ms | frozen, ms | best peer, ms | ratio | frozen, ratio | best peer |
+|---|---|---|---|---|---|---|---|
+| `a`, 28 | 8 | 2 | 1.5 | – | – | – | – |
+| `bb`, 28 | 8 | – | – | – | – | 0.75 | – |
+| geometric mean |  |  |  |  |  | 0.75 |  |
 
 Train step over plain Flax's, peak memory over PyTorch's, and the first step:
 
@@ -120,6 +134,12 @@ def test_tables_by_hand():
     assert peers_tables([]) == NONE_YET
 
 
+def test_each_machine_has_tables_of_its_own():
+    other = make_record("d", machine="2b")
+    text = peers_tables([other, *RECORDS])
+    assert text == f"{EXPECTED}\n\n{peers_tables([other])}"
+
+
 def test_the_command_rewrites_a_document(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "published" / "peers"
     folder.mkdir(parents=True)
@@ -139,7 +159,7 @@ def test_the_command_rewrites_a_document(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([RECORDS[0], make_record("bb", machine="2b")], "records of several machines"),
+        ([RECORDS[0], make_record("bb", launches=3)], "several numbers of launches"),
         ([RECORDS[0], None], "left out"),
     ],
 )

@@ -13,8 +13,8 @@
 #include "gradient.h"
 #include "grouped.h"
 #include "normalize.h"
+#include "packed_kernel.h"
 #include "reference.h"
-#include "winograd.h"
 
 namespace jaxcnn {
 namespace {
@@ -33,7 +33,7 @@ class Checker {
 
   void Check(Index shape) {
     threads_ = random_.Integer(1, kMaxThreads);
-    switch (shape % 13) {
+    switch (shape % 14) {
       case 0:
         return CheckDirect("direct", Window(), 1);
       case 1:
@@ -58,6 +58,8 @@ class Checker {
         return CheckBfloat16("bfloat16, product", Product());
       case 11:
         return CheckDirect("direct, few outputs", WithSizes(Window(), 40, 12), 1, true);
+      case 12:
+        return CheckPacked();
       default:
         return CheckBatchNorm();
     }
@@ -174,6 +176,29 @@ class Checker {
         [&](const Geometry& part, const float* images, const float* cotangent, float* gradient) {
           WinogradKernelGradient<Scheme>(Pool(), part, images, cotangent, gradient);
         });
+  }
+
+  // Kernels that are packed before.
+  void CheckPacked() {
+    const bool is_winograd = random_.Chance(2);
+    const Geometry g = is_winograd ? WithSizes(AdjacentTaps(3), 30, 200)
+                                   : WithSizes(Window(), 40, random_.Chance(2) ? 12 : 150);
+    const Index side = is_winograd ? 2 * random_.Integer(1, 2) : random_.Integer(0, 1);
+    const Array images(g.batch * g.height * g.width * g.channels, random_);
+    const Array kernel(g.TapCount() * g.channels * g.outputs, random_);
+    Array packed(PackedSize(g, side)), result(g.PixelCount() * g.outputs);
+    PackForConvolution(Pool(), g, side, {kernel, g.TapCount(), g.channels, g.outputs, false},
+                       packed);
+    const Kernel weights = {nullptr, g.TapCount(), g.channels, g.outputs, false, packed};
+    WithScheme(
+        g, side,
+        [&](auto scheme) {
+          WinogradConvolution<decltype(scheme)>(Pool(), g, images, weights, {}, result);
+        },
+        [&] { DirectConvolution(Pool(), g, images, weights, side == 1, {}, result); });
+    checks_.Compare(is_winograd ? "packed, Winograd" : "packed", Describe(g, 1, threads_), result,
+                    Convolve(g, 1, images, kernel, false),
+                    is_winograd ? kWinogradError : kDirectError);
   }
 
   void CheckGroupedWinograd(Index groups) {

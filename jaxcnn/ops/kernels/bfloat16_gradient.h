@@ -28,12 +28,13 @@ inline void Transpose8x8(const Bfloat16* const* pixels, Index channel, __mmask8 
     b[2 * i + 1] = _mm_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
   }
   JAXCNN_UNROLL
-  for (int half = 0; half < 2; ++half)  // of the pixels
-      JAXCNN_UNROLL
-    for (int i = 0; i < 2; ++i) {       // halves of the channels
+  for (int half = 0; half < 2; ++half) {  // of the pixels
+    JAXCNN_UNROLL
+    for (int i = 0; i < 2; ++i) {         // halves of the channels
       a[4 * half + 2 * i] = _mm_unpacklo_epi32(b[4 * half + i], b[4 * half + 2 + i]);
       a[4 * half + 2 * i + 1] = _mm_unpackhi_epi32(b[4 * half + i], b[4 * half + 2 + i]);
     }
+  }
   JAXCNN_UNROLL
   for (int i = 0; i < 4; ++i) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * i * stride),

@@ -10,6 +10,11 @@
 
 namespace jaxcnn {
 
+// What a call answers if the attribute `winograd` does not fit its windows.
+constexpr char kNoScheme[] =
+    "Winograd's method needs stride 1, and tiles of 2 or 4 pixels for adjacent 3x3 taps or of 2 "
+    "pixels for adjacent 5x5 taps";
+
 // The attributes that all calls have. `before` is the padding before the rows and the columns.
 struct Attributes {
   Span strides, before, dilation;

@@ -7,38 +7,13 @@
 #include "direct.h"
 #include "gradient.h"
 #include "grouped.h"
-#include "winograd.h"
+#include "packed_kernel.h"
 
 namespace jaxcnn {
 namespace {
 
 using Array = FloatArray;
 using Result = ffi::Result<Array>;
-
-// Whether the windows are `taps` x `taps` adjacent taps with stride 1.
-bool HasAdjacentTaps(const Geometry& g, Index taps) {
-  return g.taps[0] == taps && g.taps[1] == taps && g.strides[0] == 1 && g.strides[1] == 1 &&
-         g.dilation[0] == 1 && g.dilation[1] == 1;
-}
-
-// Calls f with the Winograd scheme for tiles of this side and these windows, or `direct()` if the
-// side is 0 or 1.
-template <class F, class Direct>
-ffi::Error WithScheme(const Geometry& g, Index side, F f, Direct direct) {
-  if (side == 0 || side == 1)
-    direct();
-  else if (side == 2 && HasAdjacentTaps(g, 3))
-    f(Winograd<2, 3>{});
-  else if (side == 4 && HasAdjacentTaps(g, 3))
-    f(Winograd<4, 3>{});
-  else if (side == 2 && HasAdjacentTaps(g, 5))
-    f(Winograd<2, 5>{});
-  else
-    return ffi::Error::InvalidArgument(
-        "Winograd's method needs stride 1, and tiles of 2 or 4 pixels for adjacent 3x3 taps or of "
-        "2 pixels for adjacent 5x5 taps");
-  return ffi::Error::Success();
-}
 
 // `winograd` is the side of Winograd's tiles in pixels; 0 for the direct convolution as defined; or
 // 1 for the direct convolution that may multiply zeros by pixels beside a window.
@@ -57,7 +32,7 @@ ffi::Error Convolve(ffi::ThreadPool& pool, const Array& images, const Array& ker
     GroupedConvolution(g, attributes.groups, images.typed_data(), kernel.typed_data(), is_flipped,
                        epilogue, result->typed_data(), method);
   };
-  return WithScheme(
+  const bool has_scheme = WithScheme(
       g, winograd,
       [&](auto scheme) {
         convolve([&](const Geometry& part, const float* from, const Kernel& weights,
@@ -71,6 +46,7 @@ ffi::Error Convolve(ffi::ThreadPool& pool, const Array& images, const Array& ker
           DirectConvolution(pool, part, from, weights, winograd == 1, after, to);
         });
       });
+  return Require(has_scheme, kNoScheme);
 }
 
 ffi::Error Convolution(ffi::ThreadPool pool, Array images, Array kernel, Result result,
@@ -104,7 +80,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, R
     GroupedKernelGradient(g, groups, images.typed_data(), cotangent.typed_data(),
                           result->typed_data(), method);
   };
-  return WithScheme(
+  const bool has_scheme = WithScheme(
       g, winograd,
       [&](auto scheme) {
         compute([&](const Geometry& part, const float* from, const float* by, float* to) {
@@ -116,6 +92,7 @@ ffi::Error KernelGradient(ffi::ThreadPool pool, Array images, Array cotangent, R
           DirectKernelGradient(pool, part, from, by, to);
         });
       });
+  return Require(has_scheme, kNoScheme);
 }
 
 // A depthwise convolution or, if transposed, its gradient with respect to the images, from the

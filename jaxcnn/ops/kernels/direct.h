@@ -169,6 +169,8 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     const Buffer sums(pixels * panels.width * std::min(panels_together, mine.Size()));
     const Buffer packed(kPackedRows * panels.width);
     const auto weights = [&](Index panel, Index first, Index rows) -> PanelRows {
+      if (kernel.packed)
+        return {kernel.packed + (panel * kernel.Rows() + first) * panels.width, panels.width};
       if (!packs && panels.ColumnCount(panel) == panels.width)
         return {kernel.data + first * g.outputs + panels.FirstColumn(panel), g.outputs};
       kernel.Pack(panels, panel, first, rows, packed);
@@ -177,7 +179,7 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     for (Index panel = mine.first; panel < mine.last; panel += panels_together) {
       const Range range = {panel, std::min(mine.last, panel + panels_together)};
       const Index unpacked_rows = pixels <= kFewUses ? kRowsOfFewUses : kUnpackedRows;
-      const Index max_rows = packs ? kPackedRows : unpacked_rows;
+      const Index max_rows = packs || kernel.packed ? kPackedRows : unpacked_rows;
       windows.Convolve(panels, range, max_rows, weights, sums, epilogue, result);
     }
   });
@@ -192,8 +194,9 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
   constexpr Index kBlockPixels = 96;
   const Panels panels(g.outputs);
   const Index panel_size = kernel.Rows() * panels.width;
-  const Buffer packed(panels.count * panel_size);
-  PackKernel(pool, panels, kernel, packed);
+  const Buffer buffer(kernel.packed ? 0 : panels.count * panel_size);
+  if (!kernel.packed) PackKernel(pool, panels, kernel, buffer);
+  const float* const packed = kernel.packed ? kernel.packed : buffer;
   const Index pixels = ImageRows::NeedsCopy(g)
                            ? std::max<Index>(1, kBlockPixels / g.columns) * g.columns
                            : kBlockPixels;
@@ -239,27 +242,39 @@ inline Index ColumnsTogether(const Geometry& g) {
   return best;
 }
 
-// A convolution with many result pixels, of which `together` adjacent columns are one. Their kernel
-// has the kernel of each column at its place among the taps, and zeros elsewhere.
-inline void ConvolveColumnsTogether(ffi::ThreadPool& pool, const Geometry& g, Index together,
-                                    const float* images, const Kernel& kernel,
-                                    const Epilogue& epilogue, float* result) {
+// The geometry in which `together` adjacent columns of the result are one.
+inline Geometry WideGeometry(const Geometry& g, Index together) {
   Geometry wide = g;
   wide.columns = g.columns / together;
   wide.outputs = wide.result_stride = g.outputs * together;
   wide.strides[1] = g.strides[1] * together;
   wide.taps[1] = g.taps[1] + (together - 1) * g.strides[1];
-  const Buffer data(wide.TapCount() * g.channels * wide.outputs);
-  std::memset(data, 0, wide.TapCount() * g.channels * wide.outputs * sizeof(float));
+  return wide;
+}
+
+// The kernel of the wide geometry, [h][w'][C][outputs]: it has the kernel of each column at its
+// place among the taps, and zeros elsewhere.
+inline void WidenKernel(const Geometry& g, const Geometry& wide, Index together,
+                        const Kernel& kernel, float* to) {
+  std::memset(to, 0, wide.TapCount() * g.channels * wide.outputs * sizeof(float));
   for (Index tap = 0; tap < g.TapCount(); ++tap)
     for (Index column = 0; column < together; ++column) {
       const Index across = tap % g.taps[1] + column * g.strides[1];
       const Index wide_tap = tap / g.taps[1] * wide.taps[1] + across;
       for (Index channel = 0; channel < g.channels; ++channel)
         for (Index output = 0; output < g.outputs; ++output)
-          data[(wide_tap * g.channels + channel) * wide.outputs + column * g.outputs + output] =
+          to[(wide_tap * g.channels + channel) * wide.outputs + column * g.outputs + output] =
               kernel.At(tap, channel, output);
     }
+}
+
+// A convolution with many result pixels, of which `together` adjacent columns are one.
+inline void ConvolveColumnsTogether(ffi::ThreadPool& pool, const Geometry& g, Index together,
+                                    const float* images, const Kernel& kernel,
+                                    const Epilogue& epilogue, float* result) {
+  const Geometry wide = WideGeometry(g, together);
+  const Buffer data(kernel.packed ? 0 : wide.TapCount() * g.channels * wide.outputs);
+  if (!kernel.packed) WidenKernel(g, wide, together, kernel, data);
   std::vector<float> factors, bias;
   Epilogue wide_epilogue = epilogue;
   if (epilogue) {
@@ -270,19 +285,27 @@ inline void ConvolveColumnsTogether(ffi::ThreadPool& pool, const Geometry& g, In
     wide_epilogue.factors = factors.data();
     wide_epilogue.bias = bias.data();
   }
-  const Kernel wide_kernel = {data, wide.TapCount(), g.channels, wide.outputs, false};
+  const Kernel wide_kernel = {data,         wide.TapCount(), g.channels,
+                              wide.outputs, false,           kernel.packed};
   ConvolveManyPixels(pool, wide, images, wide_kernel, wide_epilogue, result);
 }
 
-// Convolves images [N][H][W][C] with a kernel to result [N][H'][W'][D]. If `reads_beside`, pixels
-// beside a window may be multiplied by zero, which makes NaN of infinity.
+constexpr Index kFewPixels = 256;
+
+// The adjacent columns of the result that DirectConvolution computes together. If `reads_beside`,
+// pixels beside a window may be multiplied by zero, which makes NaN of infinity.
+inline Index ColumnsOfDirect(const Geometry& g, bool reads_beside) {
+  const Index together = reads_beside ? ColumnsTogether(g) : 1;
+  return g.PixelCount() > kFewPixels * together ? together : 1;
+}
+
+// Convolves images [N][H][W][C] with a kernel to result [N][H'][W'][D].
 inline void DirectConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
                               const Kernel& kernel, bool reads_beside, const Epilogue& epilogue,
                               float* result) {
-  constexpr Index kFewPixels = 256;
   const Index pixels = g.PixelCount();
-  const Index together = reads_beside ? ColumnsTogether(g) : 1;
-  if (pixels > kFewPixels * together && together > 1)
+  const Index together = ColumnsOfDirect(g, reads_beside);
+  if (together > 1)
     ConvolveColumnsTogether(pool, g, together, images, kernel, epilogue, result);
   else if (pixels > kFewPixels)
     ConvolveManyPixels(pool, g, images, kernel, epilogue, result);

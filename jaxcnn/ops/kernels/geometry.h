@@ -170,11 +170,13 @@ inline void PackPanel(const Panels& panels, Index panel, const float* matrix, In
 }
 
 // The kernel of a convolution [h][w][C][D], read as a matrix [tap and channel][output]. If flipped,
-// it is stored as [h][w][D][C] and rotated by 180 degrees.
+// it is stored as [h][w][D][C] and rotated by 180 degrees. It may have been packed before, as
+// packed_kernel.h does for a convolution; `data` is then not used.
 struct Kernel {
   const float* data;
   Index taps, channels, outputs;
   bool is_flipped;
+  const float* packed = nullptr;
 
   Index Rows() const { return taps * channels; }
 

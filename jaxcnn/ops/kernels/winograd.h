@@ -71,18 +71,33 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
   }
 }
 
+// Floats of the transformed kernel.
+template <class Scheme>
+Index TransformedSize(const Geometry& g) {
+  const Panels panels(g.outputs);
+  return Scheme::kSide * Scheme::kSide * panels.count * g.channels * panels.width;
+}
+
+// Transforms a kernel to [element][panel][channel][panels.width].
+template <class Scheme>
+void TransformKernels(ffi::ThreadPool& pool, const Geometry& g, const Kernel& kernel,
+                      float* weights) {
+  const Panels panels(g.outputs);
+  const Index panel_size = g.channels * panels.width, element_size = panels.count * panel_size;
+  ParallelFor(pool, panels.count, [=](Index panel) {
+    TransformKernel<Scheme>(panels, panel, kernel, weights + panel * panel_size, element_size);
+  });
+}
+
 // The same as DirectConvolution.
 template <class Scheme>
 void WinogradConvolution(ffi::ThreadPool& pool, const Geometry& g, const float* images,
                          const Kernel& kernel, const Epilogue& epilogue, float* result) {
   const Tiling tiling(g, Scheme::kTile);
   const Panels panels(g.outputs);
-  const Index panel_size = g.channels * panels.width, element_size = panels.count * panel_size;
-  const Buffer transformed(Scheme::kSide * Scheme::kSide * element_size);
-  float* const weights = transformed;
-  ParallelFor(pool, panels.count, [=](Index panel) {
-    TransformKernel<Scheme>(panels, panel, kernel, weights + panel * panel_size, element_size);
-  });
+  const Buffer buffer(kernel.packed ? 0 : TransformedSize<Scheme>(g));
+  if (!kernel.packed) TransformKernels<Scheme>(pool, g, kernel, buffer);
+  const float* const weights = kernel.packed ? kernel.packed : buffer;
   const Index block_size = BlockSize<Scheme>(g, tiling, panels, ThreadCount(pool));
   const Index blocks = CeilDiv(tiling.count, block_size), shares = ShareCount(pool, blocks);
   ParallelFor(pool, shares, [=](Index share) {

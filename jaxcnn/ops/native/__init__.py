@@ -40,6 +40,7 @@ from jaxcnn.ops.native.normalization import (
     normalize_gradient,
     normalize_gradient_sums,
 )
+from jaxcnn.ops.native.packed import PackedConvolution
 from jaxcnn.ops.native.winograd import winograd_tile
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "Activation",
     "Clip",
     "Kind",
+    "PackedConvolution",
     "Window",
     "activated_convolution",
     "activated_depthwise",

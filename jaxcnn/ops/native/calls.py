@@ -25,6 +25,7 @@ from jaxcnn.ops.native.loader import (
 )
 from jaxcnn.ops.native.winograd import winograd_tile
 
+Attribute = bool | np.int64 | np.float32 | np.ndarray  # of a call
 Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
 Pads = tuple[tuple[int, int], ...]  # of two pairs
 
@@ -133,7 +134,6 @@ class Activation:
 
 NO_ACTIVATION = Activation()
 RELU = Activation(low=0.0)
-_NO_SUMMAND = np.zeros((0, 0, 0, 0), np.float32)
 
 
 def activated_convolution(
@@ -157,8 +157,13 @@ def activated_convolution(
     call = _convolution_call(name, images, kernel.shape[:2], kernel.shape[3], window)
     operands = [images, kernel, factors, bias]
     if images.dtype != jnp.bfloat16:
-        operands.append(_NO_SUMMAND if summand is None else summand)
+        operands.append(no_summand() if summand is None else summand)
     return call(*operands, **activation.attributes())
+
+
+def no_summand() -> Array:
+    """The operand of a call that adds nothing."""
+    return jnp.zeros((0, 0, 0, 0), jnp.float32)
 
 
 def kernel_gradient(images: Array, cotangent: Array, taps: Pair, window: Window) -> Array:
@@ -175,13 +180,13 @@ def kernel_gradient(images: Array, cotangent: Array, taps: Pair, window: Window)
     """
     channels, outputs = images.shape[3] // window.groups, cotangent.shape[3]
     if images.dtype == jnp.bfloat16:
-        call = _Call("kernel_gradient", (*taps, channels, outputs), window, images.dtype)
+        call = Call("kernel_gradient", (*taps, channels, outputs), window, images.dtype)
         return call(images, cotangent)
     sizes = (channels, outputs // window.groups)
     tile = 0  # with groups, sums over few channels hide less of Winograd's rounding errors
     if window.groups == 1:
-        tile = _winograd_tile("kernel_gradient", taps, sizes, cotangent.shape, window)
-    call = _Call("kernel_gradient", (*taps, channels, outputs), window)
+        tile = winograd_side("kernel_gradient", taps, sizes, cotangent.shape, window)
+    call = Call("kernel_gradient", (*taps, channels, outputs), window)
     return call(images, cotangent, groups=np.int64(window.groups), winograd=np.int64(tile))
 
 
@@ -197,7 +202,7 @@ def depthwise(images: Array, kernel: Array, window: Window) -> Array:
       ``f32[N, H', W', C]``.
     """
     size = window.result_size(images.shape[1:3], kernel.shape[:2])
-    call = _Call("depthwise", (len(images), *size, images.shape[3]), window)
+    call = Call("depthwise", (len(images), *size, images.shape[3]), window)
     return call(images, kernel, transposed=False)
 
 
@@ -212,8 +217,8 @@ def activated_depthwise(
 ) -> Array:
     """``activation(depthwise(images, kernel, window) * factors + bias + summand)``."""
     size = window.result_size(images.shape[1:3], kernel.shape[:2])
-    call = _Call("activated_depthwise", (len(images), *size, images.shape[3]), window)
-    summand = _NO_SUMMAND if summand is None else summand
+    call = Call("activated_depthwise", (len(images), *size, images.shape[3]), window)
+    summand = no_summand() if summand is None else summand
     return call(images, kernel, factors, bias, summand, **activation.attributes())
 
 
@@ -228,13 +233,13 @@ def depthwise_image_gradient(
       image_size: ``H`` and ``W``.
       window: that of `depthwise`; also for a stride of more than one.
     """
-    call = _Call("depthwise", (len(cotangent), *image_size, cotangent.shape[3]), window)
+    call = Call("depthwise", (len(cotangent), *image_size, cotangent.shape[3]), window)
     return call(cotangent, kernel, transposed=True)
 
 
 def depthwise_kernel_gradient(images: Array, cotangent: Array, taps: Pair, window: Window) -> Array:
     """The gradient ``f32[h, w, 1, C]`` of `depthwise` with respect to its kernel."""
-    call = _Call("depthwise_gradient", (*taps, 1, images.shape[3]), window)
+    call = Call("depthwise_gradient", (*taps, 1, images.shape[3]), window)
     return call(images, cotangent)
 
 
@@ -257,7 +262,7 @@ def product(left: Array, right: Array, *, transposed: tuple[bool, bool] = (False
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """A foreign function call.
 
     Attributes:
@@ -272,7 +277,7 @@ class _Call:
     window: Window
     dtype: DTypeLike = jnp.float32
 
-    def __call__(self, *operands: Array, **attributes: bool | np.int64 | np.float32) -> Array:
+    def __call__(self, *operands: Array, **attributes: Attribute) -> Array:
         name = self.name
         if self.dtype == jnp.bfloat16:
             name = "bfloat16_" + name
@@ -293,18 +298,18 @@ def _convolution_call(name: str, images: Array, taps: Pair, outputs: int, window
     """The call of a convolution as a function of its operands and further attributes."""
     shape = (len(images), *window.result_size(images.shape[1:3], taps), outputs)
     if images.dtype == jnp.bfloat16:
-        return _Call(name, shape, window, images.dtype)
+        return Call(name, shape, window, images.dtype)
     sizes = (images.shape[3] // window.groups, outputs // window.groups)
-    tile = _winograd_tile("convolution", taps, sizes, shape, window)
-    call = _Call(name, shape, window)
+    tile = winograd_side("convolution", taps, sizes, shape, window)
+    call = Call(name, shape, window)
 
-    def call_with(*operands: Array, **others: bool | np.int64 | np.float32) -> Array:
+    def call_with(*operands: Array, **others: Attribute) -> Array:
         return call(*operands, groups=np.int64(window.groups), winograd=np.int64(tile), **others)
 
     return call_with
 
 
-def _winograd_tile(
+def winograd_side(
     call: str, taps: Pair, sizes: Pair, result_shape: tuple[int, ...], window: Window
 ) -> int:
     """The side of Winograd's tiles; 1 for the direct convolution, 0 for it as defined."""

@@ -23,6 +23,8 @@ HANDLERS = {
     "depthwise": "JaxcnnDepthwise",
     "activated_depthwise": "JaxcnnActivatedDepthwise",
     "depthwise_gradient": "JaxcnnDepthwiseGradient",
+    "pack_kernel": "JaxcnnPackKernel",
+    "packed_convolution": "JaxcnnPackedConvolution",
     "moments": "JaxcnnMoments",
     "normalize_gradient_sums": "JaxcnnNormalizeGradientSums",
     "normalize_gradient": "JaxcnnNormalizeGradient",

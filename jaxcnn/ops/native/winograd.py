@@ -11,8 +11,10 @@ Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
 # Result pixels, for each kernel size.
 TILE_SIDES: dict[Pair, tuple[int, ...]] = {(3, 3): (2, 4), (5, 5): (2,)}
 MIN_CHANNELS = 16  # of the images and of the result; for fewer, the transforms cost too much
-KERNEL_TRANSFORM_TILES = {"convolution": 100, "kernel_gradient": 16}  # tiles that take as long
-MAX_COST_RATIO = {"convolution": 0.9, "kernel_gradient": 0.6}  # of the direct convolution's cost
+# Tiles that take as long as the transform of the kernel or, of a packed one, as reading it.
+KERNEL_TILES = {"convolution": 100, "packed_convolution": 20, "kernel_gradient": 16}
+# Of the direct convolution's cost.
+MAX_COST_RATIO = {"convolution": 0.9, "packed_convolution": 0.9, "kernel_gradient": 0.6}
 
 
 def winograd_tile(
@@ -25,7 +27,7 @@ def winograd_tile(
     """The side of the tiles with which Winograd's method takes the fewest multiplications.
 
     Args:
-      call: ``convolution`` or ``kernel_gradient``.
+      call: a key of `KERNEL_TILES`.
       kernel_shape: ``[h, w, C, D]``.
       result_shape: that of the convolution's result, ``[N, H', W', D]``, for both calls.
       strides, dilation: of the convolution, down and across.
@@ -42,7 +44,7 @@ def winograd_tile(
         return 0
 
     def cost(tile: int) -> int:
-        tiles = examples * -(-rows // tile) * -(-columns // tile) + KERNEL_TRANSFORM_TILES[call]
+        tiles = examples * -(-rows // tile) * -(-columns // tile) + KERNEL_TILES[call]
         return (tile + taps[0] - 1) ** 2 * tiles
 
     tile = min(TILE_SIDES.get(taps, ()), key=cost, default=0)

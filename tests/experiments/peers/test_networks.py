@@ -117,6 +117,14 @@ def test_an_average_pool_with_padding_is_an_error():
 
 
 @requires_kernels
+@pytest.mark.parametrize("model", ["mlp:1024", "odd_residual"])
+def test_fixed_weights_give_the_same_logits(model):
+    task = make_task(model, 9)
+    logits = Ours(task).logits()
+    error = np.abs(Ours(task, frozen=True).logits() - logits).max()
+    assert error <= 1e-5 * np.abs(logits).max()
+
+
 def test_ours_of_a_users_network_is_plain_flax_with_kernels():
     ours = Ours(make_task("odd_residual", 9))
     assert native.CALL_PREFIX in lowered_text(ours.step, ours.state, ours.batch)

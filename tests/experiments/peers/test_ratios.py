@@ -18,6 +18,7 @@ def samples():
         "ours: train": 3,
         "ours: many_steps": 2,
         "ours: infer": 6,
+        "ours frozen: infer": 4.5,
         "flax: train": 12,
         "flax: infer": 6,
         "torch: train": 5,
@@ -40,6 +41,8 @@ def test_ratios_are_to_the_best_peer_of_each_kind_of_work(samples):
     assert metrics["train_over_best_peer_high"] == pytest.approx(0.75)
     assert metrics["many_steps_over_best_peer"] == pytest.approx(0.5)
     assert metrics["inference_over_best_peer"] == pytest.approx(2)
+    assert metrics["frozen_inference_over_best_peer"] == pytest.approx(1.5)
+    assert metrics["frozen_call_time"] == pytest.approx(6.75)
     assert metrics["train_over_flax"] == pytest.approx(0.25)
     assert metrics["step_time"] == pytest.approx(4.5)
     assert metrics["many_steps_time"] == pytest.approx(3)

@@ -68,7 +68,7 @@ def test_impossible_options_are_errors(config, platform, message):
 def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
     monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer].packages))
     (case,) = peers.cases(RunConfig(), cpu_backend())
-    assert case.settings["peers"] == ["ours", "flax"]
+    assert case.settings["peers"] == ["ours", "ours frozen", "flax"]
     (remark,) = peers._remarks(RunConfig(), "cpu")
     assert remark.startswith("not installed: keras, tensorflow, torch; pip install -e '.[peers]'")
 
@@ -161,10 +161,11 @@ def test_a_peer_that_fails_or_computes_something_else_is_excluded_for_good(worke
         "excluded: keras computes another network: second loss differs by 17, allowed are 0.1",
     ]
     timed = {name.partition(":")[0] for name in result.samples}
-    assert timed == {"ours", "flax", "torch channels-last", "keras xla"}
+    assert timed == {"ours", "ours frozen", "flax", "torch channels-last", "keras xla"}
     started = [worker.peer for worker in workers]
     assert started.count("torch") == started.count("keras") == 1
     assert started.count("ours") == 2 + 3 and started.count("torch channels-last") == 3
+    assert started.count("ours frozen") == 3
 
 
 def test_slow_peers_and_plain_flax_are_launched_once(workers):

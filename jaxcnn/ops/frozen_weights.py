@@ -1,0 +1,287 @@
+"""Inference with fixed weights: on a CPU they are laid out for the kernels once, not in each call.
+
+`freeze` divides the program of an inference. What depends on the weights alone, such as the factors
+of batch norm and the kernels in the layout in which the convolutions read them, is computed once;
+what depends on the other arguments is compiled with these results as its arguments.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+from jaxcnn.ops import conv_lowering, dense, native
+from jaxcnn.ops.conv_spec import ConvSpec
+from jaxcnn.ops.cpu_convolution import window_of
+from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
+from jaxcnn.ops.inference_fusion import (
+    combine,
+    compute_equation,
+    fuse_convolutions,
+    fused_convolution,
+    split_operands,
+    type_of,
+)
+from jaxcnn.ops.native import PackedConvolution
+
+Atom = Var | Literal
+Read = Callable[[Any], Any]
+_PACKABLE = (
+    primitive_of(dense.matrix_product),
+    primitive_of(fused_convolution),
+    jax.lax.conv_general_dilated_p,
+)
+
+
+def freeze(
+    function: Callable[..., Any],
+    *weights: Any,
+    compiler_options: dict[str, str | bool] | None = None,
+) -> Callable[..., Any]:
+    """The function with its first arguments fixed, compiled.
+
+    On a CPU the kernels of convolutions without groups and of large dense layers are laid out for
+    the native kernels once, and transformed for Winograd's method. That applies to convolutions
+    within `fast_on_cpu`, which those of an accelerated model are, in float32. `fuse_convolutions`
+    is applied as well. On other platforms it is the function, compiled.
+
+    Args:
+      function: of arrays, in any containers.
+      weights: its first arguments. The arrays are kept, so they must not be donated elsewhere; the
+        layouts take about as much memory again, up to four times as much for 3×3 kernels.
+      compiler_options: those of `jax.jit`.
+
+    Returns:
+      A function of the other arguments, which is compiled for each of their shapes.
+
+    >>> double = freeze(lambda weights, images: images @ weights, 2 * jnp.eye(2))
+    >>> double(jnp.array([[1.0, 3.0]])).tolist()
+    [[2.0, 6.0]]
+    """
+    function = fuse_convolutions(function)
+    programs: dict[Any, Callable[..., Any]] = {}
+
+    def frozen(*arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        key = structure, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+        if key not in programs:
+            programs[key] = _compile(function, weights, arguments, compiler_options)
+        return programs[key](leaves)
+
+    return frozen
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """How an equation uses a packed kernel.
+
+    Attributes:
+      inputs: of the equation, those that do not depend on weights alone.
+      pack: from the values of the others, what is computed once.
+      apply: from the values of the inputs and from what `pack` returns, the equation's result.
+    """
+
+    inputs: tuple[Atom, ...]
+    pack: Callable[[Read], Any]
+    apply: Callable[[Read, Any], Array]
+
+
+def _compile(
+    function: Callable[..., Any], weights: Any, arguments: Any, compiler_options: Any
+) -> Callable[[list[Any]], Any]:
+    """The program for arguments of these shapes, as a function of their leaves."""
+    leaves = jax.tree.leaves(weights)
+    with jax.ensure_compile_time_eval():
+        program, shape = jax.make_jaxpr(function, return_shape=True)(*weights, *arguments)
+        program = _without_derivatives(program)
+        packings = _packings(program.jaxpr, len(leaves)) if _are_on_one_cpu(leaves) else {}
+        packed = jax.jit(lambda leaves: _pack(program, packings, leaves))(leaves)
+    structure = jax.tree.structure(shape)
+    equations, used = _live(program.jaxpr, packings)
+    used_leaves = {
+        number: leaf for number, leaf in enumerate(leaves) if program.jaxpr.invars[number] in used
+    }
+
+    def infer(packed: dict[int, Any], used_leaves: dict[int, Any], others: Sequence[Any]) -> Any:
+        variables = program.jaxpr.invars
+        values = {variables[number]: leaf for number, leaf in used_leaves.items()}
+        values.update(zip(variables[len(leaves) :], others, strict=True))
+        results = _evaluate(program, packings, equations, packed, values)
+        return jax.tree.unflatten(structure, results)
+
+    compiled = jax.jit(infer, compiler_options=compiler_options)
+    return lambda others: compiled(packed, used_leaves, others)
+
+
+def _without_derivatives(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program without derivatives of its own, which hide the product of a dense layer."""
+    jaxpr = program.jaxpr
+
+    def evaluate(*inputs: Any) -> list[Any]:
+        values = dict(zip(jaxpr.constvars, program.consts, strict=True))
+        values.update(zip(jaxpr.invars, inputs, strict=True))
+        read = _reader(values)
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "custom_vjp_call":
+                outputs = jaxpr_as_fun(equation.params["call_jaxpr"])(*map(read, equation.invars))
+            else:
+                outputs = compute_equation(jaxpr, equation, read)
+            values.update(zip(equation.outvars, outputs, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    return jax.make_jaxpr(evaluate)(*map(type_of, jaxpr.invars))
+
+
+def _are_on_one_cpu(leaves: Sequence[Any]) -> bool:
+    """Whether the weights are on one CPU, so that the program will be."""
+    devices = {
+        device for leaf in leaves if isinstance(leaf, jax.Array) for device in leaf.devices()
+    }
+    devices = devices or {jax.devices()[0]}
+    return len(devices) == 1 and devices.pop().platform == "cpu" and native.available()
+
+
+def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
+    """Those of the equations that have one, by number; the first `count` inputs are weights."""
+    fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
+    packings = {}
+    for number, equation in enumerate(jaxpr.eqns):
+        variables = [atom for atom in equation.invars if not isinstance(atom, Literal)]
+        if variables and fixed.issuperset(variables) and not equation.effects:
+            fixed.update(equation.outvars)
+        elif packing := _packing(equation, fixed):
+            packings[number] = packing
+    return packings
+
+
+def _packing(equation: JaxprEqn, fixed: set[Var]) -> _Packing | None:
+    """That of one equation, whose result does not depend on fixed variables alone."""
+
+    def is_fixed(atom: Any) -> bool:
+        return isinstance(atom, Literal) or atom in fixed
+
+    primitive, parameters = equation.primitive, equation.params
+    if primitive not in _PACKABLE:
+        return None
+    images, kernel, *others = equation.invars
+    types = [type_of(atom) for atom in (images, kernel, equation.outvars[0])]
+    are_floats = all(each.dtype == jnp.float32 for each in types)
+    if is_fixed(images) or not is_fixed(kernel) or not are_floats or not native.can_compute(*types):
+        return None
+    if primitive is primitive_of(dense.matrix_product):
+        return _of_product(images, kernel) if parameters["transposed"] == (False, False) else None
+    if primitive is primitive_of(fused_convolution):
+        channels, summand = split_operands(others, parameters["steps"])
+        if not all(map(is_fixed, channels)):
+            return None
+        return _of_fused(images, kernel, channels, summand, parameters)
+    spec = conv_lowering.forward_spec(types[0], types[1], types[2], parameters)
+    is_marked = (equation.ctx.xla_metadata or {}).get(MARK) == NATIVE
+    return _of_convolution(images, kernel, spec) if spec and is_marked else None
+
+
+def _packed(images: Any, kernel: Any, spec: ConvSpec) -> PackedConvolution | None:
+    window = window_of(spec)
+    if spec.groups != 1 or not window.fits(spec.image_size, spec.kernel_size):
+        return None
+    return PackedConvolution(type_of(images).shape, type_of(kernel).shape, window)
+
+
+def _of_convolution(images: Any, kernel: Any, spec: ConvSpec) -> _Packing | None:
+    convolution = _packed(images, kernel, spec)
+    if convolution is None:
+        return None
+    return _Packing(
+        (images,),
+        lambda read: convolution.pack(read(kernel)),
+        lambda read, packed: convolution(read(images), packed),
+    )
+
+
+def _of_fused(
+    images: Any, kernel: Any, channels: Sequence[Any], summand: Any, parameters: dict[str, Any]
+) -> _Packing | None:
+    convolution = _packed(images, kernel, parameters["spec"])
+    if convolution is None:
+        return None
+
+    def pack(read: Read) -> tuple[Array, Array, Array]:
+        outputs = convolution.kernel[3]
+        factors_and_bias = combine(parameters["steps"], list(map(read, channels)), outputs)
+        return convolution.pack(read(kernel)), *factors_and_bias
+
+    def apply(read: Read, packed: tuple[Array, Array, Array]) -> Array:
+        other = None if summand is None else read(summand)
+        return convolution(read(images), *packed, parameters["activation"], other)
+
+    inputs = (images,) if summand is None else (images, summand)
+    return _Packing(inputs, pack, apply)
+
+
+def _of_product(left: Any, right: Any) -> _Packing:
+    """As a convolution of images one pixel high."""
+    shapes = ((1, 1, *type_of(left).shape), (1, 1, *type_of(right).shape))
+    convolution = PackedConvolution(*shapes, native.Window())
+    return _Packing(
+        (left,),
+        lambda read: convolution.pack(read(right)[None, None]),
+        lambda read, packed: convolution(read(left)[None, None], packed)[0, 0],
+    )
+
+
+def _live(jaxpr: Jaxpr, packings: dict[int, _Packing]) -> tuple[set[int], set[Var]]:
+    """The equations that are computed in each call, by number, and the variables that they use."""
+    used = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    equations = set()
+    for number, equation in reversed(list(enumerate(jaxpr.eqns))):
+        if used.isdisjoint(equation.outvars) and not equation.effects:
+            continue
+        equations.add(number)
+        inputs = packings[number].inputs if number in packings else equation.invars
+        used.update(atom for atom in inputs if not isinstance(atom, Literal))
+    return equations, used
+
+
+def _pack(
+    program: ClosedJaxpr, packings: dict[int, _Packing], leaves: Sequence[Any]
+) -> dict[int, Any]:
+    """What is computed once, by the number of the equation that uses it."""
+    jaxpr = program.jaxpr
+    values = dict(zip(jaxpr.constvars, program.consts, strict=True))
+    values.update(zip(jaxpr.invars, leaves, strict=False))  # the weights come first
+    for equation in jaxpr.eqns:
+        variables = [atom for atom in equation.invars if not isinstance(atom, Literal)]
+        if variables and values.keys() >= set(variables) and not equation.effects:
+            outputs = compute_equation(jaxpr, equation, _reader(values))
+            values.update(zip(equation.outvars, outputs, strict=True))
+    return {number: packing.pack(_reader(values)) for number, packing in packings.items()}
+
+
+def _evaluate(
+    program: ClosedJaxpr,
+    packings: dict[int, _Packing],
+    equations: set[int],
+    packed: dict[int, Any],
+    values: dict[Var, Any],
+) -> list[Any]:
+    """The results of some equations of a program, from the values of the inputs that they use."""
+    jaxpr = program.jaxpr
+    values = values | dict(zip(jaxpr.constvars, program.consts, strict=True))
+    read = _reader(values)
+    for number in sorted(equations):
+        equation = jaxpr.eqns[number]
+        if packing := packings.get(number):
+            outputs: Sequence[Any] = [packing.apply(read, packed[number])]
+        else:
+            outputs = compute_equation(jaxpr, equation, read)
+        values.update(zip(equation.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _reader(values: dict[Var, Any]) -> Read:
+    return lambda atom: atom.val if isinstance(atom, Literal) else values[atom]
