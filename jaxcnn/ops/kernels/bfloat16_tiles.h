@@ -37,7 +37,7 @@
 namespace jaxcnn {
 
 // The instructions for bfloat16, as in jaxcnn/ops/native/loader.py.
-constexpr Index kNoBfloat16 = 0, kAvx512Bfloat16 = 1, kAmxBfloat16 = 2;
+constexpr Index kAvx512Bfloat16 = 1, kAmxBfloat16 = 2;
 
 #ifdef JAXCNN_HAS_BFLOAT16
 

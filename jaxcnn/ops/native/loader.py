@@ -29,7 +29,7 @@ HANDLERS = {
     "normalize_gradient_sums": "JaxcnnNormalizeGradientSums",
     "normalize_gradient": "JaxcnnNormalizeGradient",
 }
-BFLOAT16_HANDLERS = {  # of libraries and processors that have instructions for bfloat16
+BFLOAT16_HANDLERS = {  # of libraries that were compiled with instructions for bfloat16
     "bfloat16_convolution": "JaxcnnBfloat16Convolution",
     "bfloat16_activated_convolution": "JaxcnnBfloat16ActivatedConvolution",
     "bfloat16_kernel_gradient": "JaxcnnBfloat16KernelGradient",
@@ -96,11 +96,11 @@ def instruction_set() -> str | None:
 
 @functools.cache
 def bfloat16_instructions() -> str | None:
-    """The processor's instructions for products of bfloat16 numbers that the kernels use.
+    """The processor's instructions for products of bfloat16 numbers that programs use.
 
     Returns:
-      The last of `BFLOAT16_INSTRUCTIONS` that the library in use and the processor have; None if
-      there is none.
+      One of `BFLOAT16_INSTRUCTIONS` that the library in use and the processor have, and with which
+      the kernels are faster than in float32; None if there is none.
     """
     name = instruction_set()
     library = load_library(name) if name else None
@@ -169,7 +169,9 @@ def find_library(name: str) -> KernelLibrary:
 
 def register(library: ctypes.CDLL, prefix: str) -> None:
     """Makes the library's kernels callable from CPU programs as ``prefix + call``."""
-    handlers = HANDLERS | (BFLOAT16_HANDLERS if library.JaxcnnBfloat16() else {})
+    handlers = HANDLERS
+    if all(hasattr(library, symbol) for symbol in BFLOAT16_HANDLERS.values()):
+        handlers = HANDLERS | BFLOAT16_HANDLERS
     for call, symbol in handlers.items():
         handler = jax.ffi.pycapsule(getattr(library, symbol))
         jax.ffi.register_ffi_target(prefix + call, handler, platform="cpu")
