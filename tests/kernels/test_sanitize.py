@@ -77,7 +77,7 @@ def test_planted_errors_are_noticed(variant, file, line, planted, report, tmp_pa
     source = (kernels / file).read_text()
     assert line in source
     (kernels / file).write_text(source.replace(line, planted))
-    done = run_sanitize("100", variant, kernels=kernels)
+    done = run_sanitize("200", variant, kernels=kernels)
     assert done.returncode not in (0, 2) and report in done.stdout + done.stderr
 
 
