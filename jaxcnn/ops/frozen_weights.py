@@ -21,16 +21,13 @@ from jaxcnn.ops.cpu_convolution import window_of
 from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
 from jaxcnn.ops.inference_fusion import (
     combine,
-    compute_equation,
     fuse_convolutions,
     fused_convolution,
     split_operands,
-    type_of,
 )
 from jaxcnn.ops.native import PackedConvolution
+from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
 
-Atom = Var | Literal
-Read = Callable[[Any], Any]
 _PACKABLE = (
     primitive_of(dense.matrix_product),
     primitive_of(fused_convolution),
@@ -122,19 +119,16 @@ def _without_derivatives(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same program without derivatives of its own, which hide the product of a dense layer."""
     jaxpr = program.jaxpr
 
-    def evaluate(*inputs: Any) -> list[Any]:
-        values = dict(zip(jaxpr.constvars, program.consts, strict=True))
-        values.update(zip(jaxpr.invars, inputs, strict=True))
-        read = _reader(values)
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "custom_vjp_call":
-                outputs = jaxpr_as_fun(equation.params["call_jaxpr"])(*map(read, equation.invars))
-            else:
-                outputs = compute_equation(jaxpr, equation, read)
-            values.update(zip(equation.outvars, outputs, strict=True))
+    def compute(_: int, equation: JaxprEqn, read: Read) -> Sequence[Any]:
+        if equation.primitive.name == "custom_vjp_call":
+            return jaxpr_as_fun(equation.params["call_jaxpr"])(*map(read, equation.invars))
+        return compute_equation(jaxpr, equation, read)
+
+    def results(*inputs: Any) -> list[Any]:
+        read = evaluate(program, dict(zip(jaxpr.invars, inputs, strict=True)), compute)
         return [read(atom) for atom in jaxpr.outvars]
 
-    return jax.make_jaxpr(evaluate)(*map(type_of, jaxpr.invars))
+    return jax.make_jaxpr(results)(*map(type_of, jaxpr.invars))
 
 
 def _are_on_one_cpu(leaves: Sequence[Any]) -> bool:
@@ -146,17 +140,29 @@ def _are_on_one_cpu(leaves: Sequence[Any]) -> bool:
     return len(devices) == 1 and devices.pop().platform == "cpu" and native.available()
 
 
-def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
-    """Those of the equations that have one, by number; the first `count` inputs are weights."""
+def _fixed_equations(jaxpr: Jaxpr, count: int) -> dict[int, JaxprEqn]:
+    """Those that depend on weights alone, the first `count` inputs, by number."""
     fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
-    packings = {}
+    equations = {}
     for number, equation in enumerate(jaxpr.eqns):
-        variables = [atom for atom in equation.invars if not isinstance(atom, Literal)]
+        variables = variables_of(equation.invars)
         if variables and fixed.issuperset(variables) and not equation.effects:
             fixed.update(equation.outvars)
-        elif packing := _packing(equation, fixed):
-            packings[number] = packing
-    return packings
+            equations[number] = equation
+    return equations
+
+
+def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
+    """Those of the equations that have one, by number; the first `count` inputs are weights."""
+    equations = _fixed_equations(jaxpr, count)
+    fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
+    fixed.update(variable for equation in equations.values() for variable in equation.outvars)
+    packings = {
+        number: _packing(equation, fixed)
+        for number, equation in enumerate(jaxpr.eqns)
+        if number not in equations
+    }
+    return {number: packing for number, packing in packings.items() if packing}
 
 
 def _packing(equation: JaxprEqn, fixed: set[Var]) -> _Packing | None:
@@ -236,14 +242,14 @@ def _of_product(left: Any, right: Any) -> _Packing:
 
 def _live(jaxpr: Jaxpr, packings: dict[int, _Packing]) -> tuple[set[int], set[Var]]:
     """The equations that are computed in each call, by number, and the variables that they use."""
-    used = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    used = set(variables_of(jaxpr.outvars))
     equations = set()
     for number, equation in reversed(list(enumerate(jaxpr.eqns))):
         if used.isdisjoint(equation.outvars) and not equation.effects:
             continue
         equations.add(number)
         inputs = packings[number].inputs if number in packings else equation.invars
-        used.update(atom for atom in inputs if not isinstance(atom, Literal))
+        used.update(variables_of(inputs))
     return equations, used
 
 
@@ -252,14 +258,14 @@ def _pack(
 ) -> dict[int, Any]:
     """What is computed once, by the number of the equation that uses it."""
     jaxpr = program.jaxpr
-    values = dict(zip(jaxpr.constvars, program.consts, strict=True))
-    values.update(zip(jaxpr.invars, leaves, strict=False))  # the weights come first
-    for equation in jaxpr.eqns:
-        variables = [atom for atom in equation.invars if not isinstance(atom, Literal)]
-        if variables and values.keys() >= set(variables) and not equation.effects:
-            outputs = compute_equation(jaxpr, equation, _reader(values))
-            values.update(zip(equation.outvars, outputs, strict=True))
-    return {number: packing.pack(_reader(values)) for number, packing in packings.items()}
+    weights = dict(zip(jaxpr.invars, leaves, strict=False))  # they come first
+    fixed = _fixed_equations(jaxpr, len(leaves))
+
+    def compute(number: int, equation: JaxprEqn, read: Read) -> Sequence[Any] | None:
+        return compute_equation(jaxpr, equation, read) if number in fixed else None
+
+    read = evaluate(program, weights, compute)
+    return {number: packing.pack(read) for number, packing in packings.items()}
 
 
 def _evaluate(
@@ -271,17 +277,13 @@ def _evaluate(
 ) -> list[Any]:
     """The results of some equations of a program, from the values of the inputs that they use."""
     jaxpr = program.jaxpr
-    values = values | dict(zip(jaxpr.constvars, program.consts, strict=True))
-    read = _reader(values)
-    for number in sorted(equations):
-        equation = jaxpr.eqns[number]
+
+    def compute(number: int, equation: JaxprEqn, read: Read) -> Sequence[Any] | None:
+        if number not in equations:
+            return None
         if packing := packings.get(number):
-            outputs: Sequence[Any] = [packing.apply(read, packed[number])]
-        else:
-            outputs = compute_equation(jaxpr, equation, read)
-        values.update(zip(equation.outvars, outputs, strict=True))
+            return [packing.apply(read, packed[number])]
+        return compute_equation(jaxpr, equation, read)
+
+    read = evaluate(program, values, compute)
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def _reader(values: dict[Var, Any]) -> Read:
-    return lambda atom: atom.val if isinstance(atom, Literal) else values[atom]

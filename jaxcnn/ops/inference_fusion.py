@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import conv_lowering, cpu_convolution, native
 from jaxcnn.ops.conv_spec import ConvSpec
 from jaxcnn.ops.cpu_lowering import MARK, fast_on_cpu, with_cpu_kernel
 from jaxcnn.ops.native import NO_ACTIVATION, Activation, Kind
+from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
 
 _ACTIVATIONS: dict[Callable[[Array], Array], Activation] = {
     jax.nn.relu: native.RELU,
@@ -41,7 +42,6 @@ MIN_OUTPUTS = 16  # fewer leave most of a vector register empty
 
 T = TypeVar("T")
 Function = Callable[..., Any]
-Atom = Var | Literal
 
 
 def fuse_convolutions(function: Function) -> Function:
@@ -74,7 +74,7 @@ def fuse_convolutions(function: Function) -> Function:
         if not native.available():
             return function(*arguments)
         program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        results = _evaluate(program.jaxpr, program.consts, jax.tree.leaves(arguments))
+        results = _evaluate(program, jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return fused
@@ -103,39 +103,21 @@ class _Fusion:
     equations: tuple[int, ...]
 
 
-def _evaluate(jaxpr: Jaxpr, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     """The results of a program, whose convolutions are fused."""
-    values: dict[Var, Any] = {}
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
-
-    values.update(zip(jaxpr.constvars, constants, strict=True))
-    values.update(zip(jaxpr.invars, arguments, strict=True))
+    jaxpr = program.jaxpr
     fusions = {fusion.equations[-1]: fusion for fusion in _fusions(jaxpr)}
     absorbed = {number for each in fusions.values() for number in each.equations[:-1]}
-    for number, equation in enumerate(jaxpr.eqns):
+
+    def compute(number: int, equation: JaxprEqn, read: Read) -> Sequence[Any] | None:
         if number in absorbed:
-            continue
+            return None
         if fusion := fusions.get(number):
-            outputs: Sequence[Any] = [_compute(fusion, read)]
-        else:
-            outputs = compute_equation(jaxpr, equation, read)
-        values.update(zip(equation.outvars, outputs, strict=True))
+            return [_compute(fusion, read)]
+        return compute_equation(jaxpr, equation, read)
+
+    read = evaluate(program, dict(zip(jaxpr.invars, arguments, strict=True)), compute)
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def compute_equation(jaxpr: Jaxpr, equation: JaxprEqn, read: Callable[[Any], Any]) -> Sequence[Any]:
-    """The outputs of one equation, as a program of its own."""
-    inputs = list(dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)))
-    program = jaxpr.replace(
-        constvars=[],
-        invars=inputs,
-        outvars=equation.outvars,
-        eqns=[equation],
-        debug_info=jaxpr.debug_info.with_unknown_names(),
-    )
-    return jaxpr_as_fun(ClosedJaxpr(program, ()))(*map(read, inputs))
 
 
 def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
@@ -143,12 +125,11 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
     uses = collections.Counter(
         atom
         for atoms in (*(equation.invars for equation in jaxpr.eqns), jaxpr.outvars)
-        for atom in atoms
-        if not isinstance(atom, Literal)
+        for atom in variables_of(atoms)
     )
     users, makers = {}, {}
     for number, equation in enumerate(jaxpr.eqns):
-        users.update({atom: number for atom in equation.invars if not isinstance(atom, Literal)})
+        users.update(dict.fromkeys(variables_of(equation.invars), number))
         makers.update(dict.fromkeys(equation.outvars, equation))
     results = set(map(id, jaxpr.outvars))
     fusions: list[_Fusion] = []
@@ -169,11 +150,6 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
             fusions.append(fusion)
             fused.update(fusion.equations)
     return fusions
-
-
-def type_of(atom: Atom) -> jax.ShapeDtypeStruct:
-    aval: Any = atom.aval
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
 def _forward_spec(equation: JaxprEqn) -> ConvSpec | None:
@@ -297,7 +273,7 @@ def _text_of(function: Callable[[Array], Array], values: jax.ShapeDtypeStruct) -
     return _text(equations[0]) if len(equations) == 1 else None
 
 
-def _compute(fusion: _Fusion, read: Callable[[Any], Any]) -> Array:
+def _compute(fusion: _Fusion, read: Read) -> Array:
     images, kernel = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
     summands = [] if fusion.summand is None else [read(fusion.summand)]

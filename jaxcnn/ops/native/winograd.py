@@ -29,7 +29,7 @@ def winograd_tile(
     Args:
       call: a key of `KERNEL_TILES`.
       kernel_shape: ``[h, w, C, D]``.
-      result_shape: that of the convolution's result, ``[N, H', W', D]``, for both calls.
+      result_shape: that of the convolution's result, ``[N, H', W', D]``, for all calls.
       strides, dilation: of the convolution, down and across.
 
     Returns:

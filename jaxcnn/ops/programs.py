@@ -1,0 +1,62 @@
+"""Evaluating the equations of a traced program, some of them in another way."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+Atom = Var | Literal
+Read = Callable[[Any], Any]  # of the value of an atom
+
+
+def evaluate(
+    program: ClosedJaxpr,
+    inputs: Mapping[Var, Any],
+    compute: Callable[[int, JaxprEqn, Read], Sequence[Any] | None],
+) -> Read:
+    """Computes the equations of a program in order.
+
+    Args:
+      program: traced.
+      inputs: values of its input variables, at least of those that are read.
+      compute: from an equation's number, the equation, and how to read values, its outputs; None if
+        it is left out, and nothing reads them.
+
+    Returns:
+      How to read the values of all variables that were computed.
+    """
+    values = dict(zip(program.jaxpr.constvars, program.consts, strict=True)) | dict(inputs)
+
+    def read(atom: Atom) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for number, equation in enumerate(program.jaxpr.eqns):
+        outputs = compute(number, equation, read)
+        if outputs is not None:
+            values.update(zip(equation.outvars, outputs, strict=True))
+    return read
+
+
+def compute_equation(jaxpr: Jaxpr, equation: JaxprEqn, read: Read) -> Sequence[Any]:
+    """The outputs of one equation, as a program of its own."""
+    inputs = list(dict.fromkeys(variables_of(equation.invars)))
+    program = jaxpr.replace(
+        constvars=[],
+        invars=inputs,
+        outvars=equation.outvars,
+        eqns=[equation],
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    return jaxpr_as_fun(ClosedJaxpr(program, ()))(*map(read, inputs))
+
+
+def variables_of(atoms: Sequence[Atom]) -> list[Var]:
+    """The atoms that are not literals."""
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
+
+
+def type_of(atom: Atom) -> jax.ShapeDtypeStruct:
+    """The shape and the dtype of an atom's value."""
+    aval: Any = atom.aval
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
