@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.analysis.markdown import table
@@ -15,17 +15,23 @@ class Column:
 
     Attributes:
       heading: of the column.
-      metric: whose values it shows.
+      metric: whose values it shows; or its value, computed from the metrics of a record.
       show: formats a value.
       is_ratio: whether the last row has the geometric mean of its values.
       interval: whether the interval of the metric follows the value.
     """
 
     heading: str
-    metric: str
+    metric: str | Callable[[Mapping[str, float]], float | None]
     show: Callable[[float], str]
     is_ratio: bool = False
     interval: bool = False
+
+    def value(self, record: Record) -> float | None:
+        """None if the record has none."""
+        if callable(self.metric):
+            return self.metric(record.metrics)
+        return record.metrics.get(self.metric)
 
 
 def _milliseconds(seconds: float) -> str:
@@ -40,20 +46,31 @@ def _ratio(value: float) -> str:
     return f"{value:.2f}"
 
 
+def _at_peak(flops: str, best_peer_time: str) -> Callable[[Mapping[str, float]], float | None]:
+    """The ratio to the best peer that the measured peak would reach with the definition's FLOPs."""
+
+    def ratio(metrics: Mapping[str, float]) -> float | None:
+        if not {flops, best_peer_time, "peak_measured"} <= metrics.keys():
+            return None
+        return metrics[flops] / metrics["peak_measured"] / metrics[best_peer_time]
+
+    return ratio
+
+
 TRAINING = (
     Column("ours, ms", "step_time", _milliseconds),
     Column("best peer, ms", "best_peer_step_time", _milliseconds),
     Column("ratio", "train_over_best_peer", _ratio, is_ratio=True, interval=True),
     Column("many steps", "many_steps_over_best_peer", _ratio, is_ratio=True),
+    Column("at peak", _at_peak("flops_per_step", "best_peer_step_time"), _ratio, is_ratio=True),
 )
 INFERENCE = (
     Column("ours, ms", "call_time", _milliseconds),
     Column("frozen, ms", "frozen_call_time", _milliseconds),
     Column("best peer, ms", "best_peer_call_time", _milliseconds),
     Column("ratio", "inference_over_best_peer", _ratio, is_ratio=True, interval=True),
-    Column(
-        "frozen, ratio", "frozen_inference_over_best_peer", _ratio, is_ratio=True, interval=True
-    ),
+    Column("frozen", "frozen_inference_over_best_peer", _ratio, is_ratio=True, interval=True),
+    Column("at peak", _at_peak("flops_per_call", "best_peer_call_time"), _ratio, is_ratio=True),
 )
 REST = (
     Column("over Flax", "train_over_flax", _ratio, is_ratio=True),
@@ -129,7 +146,7 @@ def _table(records: Sequence[Record], columns: Sequence[Column], best: str | Non
 
 
 def _cell(record: Record, column: Column) -> str:
-    value = record.metrics.get(column.metric)
+    value = column.value(record)
     if value is None:
         return "–"
     low, high = (record.metrics.get(f"{column.metric}_{end}") for end in ("low", "high"))
@@ -139,7 +156,7 @@ def _cell(record: Record, column: Column) -> str:
 
 
 def _mean(records: Sequence[Record], column: Column) -> str:
-    values = [r.metrics[column.metric] for r in records if r.metrics.get(column.metric)]
+    values = [value for value in map(column.value, records) if value]
     if not column.is_ratio or not values:
         return ""
     return column.show(math.exp(math.fsum(map(math.log, values)) / len(values)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.peers.process import PEERS, PeerFailed, Worker
+from experiments.peers.process import PeerFailed, Worker
 from experiments.peers.rounds import Rounds, Turn, time_interleaved
 from experiments.peers.verdict import check_agreement
 
@@ -47,7 +47,7 @@ class Launch:
 
 def run_launch(
     start: Callable[[str], Worker],
-    peers: Sequence[str],
+    works: Mapping[str, Sequence[str]],
     rounds: int,
     *,
     precision: str = "float32",
@@ -60,7 +60,8 @@ def run_launch(
 
     Args:
       start: starts the process of a peer.
-      peers: keys of `PEERS`, ``ours`` among them.
+      works: those of its `Peer.works` that each peer is timed in, by the key of `PEERS`; those of
+        ``ours`` among them.
       precision: a key of `verdict.TOLERANCES`.
       one_at_a_time: whether a peer is started when the one before has been timed and has ended.
       rounds, sample, calls: see `time_interleaved`.
@@ -74,17 +75,15 @@ def run_launch(
     outputs: dict[str, dict[str, Any]] = {}
     freed_memory_kept: dict[str, bool] = {}
     parts: list[Rounds] = []
-    for group in [[peer] for peer in peers] if one_at_a_time else [peers]:
+    for group in [[peer] for peer in works] if one_at_a_time else [list(works)]:
         with _start_workers(start, group) as workers:
-            outputs |= _compile(workers, excluded, report)
+            outputs |= _compile(workers, works, excluded, report)
             if not one_at_a_time:
                 differences, disagreeing = _check(outputs, precision)
                 for peer in disagreeing:
                     workers.pop(peer).close()
             turns = [
-                Turn(worker, work)
-                for worker in workers.values()
-                for work in PEERS[worker.peer].works
+                Turn(worker, work) for worker in workers.values() for work in works[worker.peer]
             ]
             if turns:
                 parts.append(time_interleaved(turns, rounds, sample=sample, calls=calls))
@@ -135,9 +134,12 @@ def _start_workers(
 
 
 def _compile(
-    workers: dict[str, Worker], excluded: dict[str, str], report: Callable[[str], None]
+    workers: dict[str, Worker],
+    works: Mapping[str, Sequence[str]],
+    excluded: dict[str, str],
+    report: Callable[[str], None],
 ) -> dict[str, dict[str, Any]]:
-    """The logits of each peer, and the losses and memory of those that can be trained.
+    """The logits of each peer, and the losses and memory of those that are trained.
 
     Those that fail are excluded.
 
@@ -149,7 +151,7 @@ def _compile(
         report(peer)
         try:
             result = {"logits": worker.call("logits")}
-            if PEERS[peer].trains:
+            if "train" in works[peer]:
                 result |= {"losses": worker.call("losses"), "memory": worker.call("peak_memory")}
         except PeerFailed as error:
             if _is_ours(peer):

@@ -87,10 +87,12 @@ class Ours:
         return statistics.get("peak_bytes_in_use")
 
     def step_metrics(self) -> dict[str, float]:
-        """FLOPs, bytes and parameters of a step, by the names of `METRICS`."""
+        """FLOPs, bytes and parameters of a step, and FLOPs of an inference, as in `METRICS`."""
+        outputs = self.step.evaluation.outputs
         return {
             "flops_per_step": model_flops(self.step, self.state, self.batch),
             "bytes_per_step": compulsory_bytes(self.step, self.state, self.batch),
+            "flops_per_call": model_flops(outputs, self.state, self.batch["image"]),
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(self.state.params)),
         }
 

@@ -32,11 +32,6 @@ class Peer:
     in_bfloat16: bool = False
     on_gpu: bool = False
 
-    @property
-    def trains(self) -> bool:
-        """Whether it can take train steps."""
-        return "train" in self.works
-
 
 KERAS = ("keras", "tensorflow")
 # The first word of a peer's name is its library, the others say how it is used. A frozen network

@@ -53,30 +53,31 @@ def compute_metrics(
     return metrics, {"best_peer_train": fastest["train"], "best_peer_inference": fastest["infer"]}
 
 
-def contenders(samples: Mapping[str, Sequence[float]]) -> list[str]:
+def contenders(samples: Mapping[str, Sequence[float]]) -> dict[str, tuple[str, ...]]:
     """The peers that may be the fastest in some work, judged by one launch: ours among them.
 
     Args:
       samples: of the launch, seconds by round, by ``PEER: WORK``.
 
     Returns:
-      Ours, also frozen, and each rival that takes at most `CONTENDER` times as long as the fastest
-      one.
+      All works of ours, also frozen, and of each rival those in which it takes at most `CONTENDER`
+      times as long as the fastest one; by peer.
 
     >>> contenders({"ours: infer": [9.0], "torch: infer": [1.0], "keras: infer": [1.5]})
-    ['ours', 'torch']
+    {'ours': ('infer',), 'torch': ('infer',)}
     """
     launches = {name: [each] for name, each in samples.items()}
-    names = [name.partition(":")[0] for name in samples if name.startswith("ours")]
+    limits = {}
     for work in ("train", "infer"):
         fastest = _fastest(launches, work)
-        limit = CONTENDER * _median(launches[f"{fastest}: {work}"]) if fastest else 0.0
-        names += [
-            name.partition(":")[0]
-            for name, each in launches.items()
-            if name.startswith(RIVALS) and name.endswith(f": {work}") and _median(each) <= limit
-        ]
-    return list(dict.fromkeys(names))
+        limits[work] = CONTENDER * _median(launches[f"{fastest}: {work}"]) if fastest else 0.0
+    works: dict[str, tuple[str, ...]] = {}
+    for name, each in launches.items():
+        peer, _, work = name.partition(": ")
+        is_fast = peer.startswith(RIVALS) and _median(each) <= limits[work]
+        if peer.startswith("ours") or is_fast:
+            works[peer] = (*works.get(peer, ()), work)
+    return works
 
 
 def _median(samples: Launches) -> float:

@@ -10,11 +10,12 @@ also gathers each batch from data on the device and sums the metrics (`many_step
 
 A launch starts all processes, checks that all compute the same, and times them in turn. There are
 several launches (``--launches``), because a process keeps what it happened to get, such as the
-place of its memory: medians and intervals are over launches (`measure.launches`). Plain Flax, and
-variants of PyTorch and Keras that are far slower than the fastest one, are launched once
-(`peers.ratios.contenders`). The best peer is the PyTorch or Keras variant with the smallest
-median; PyTorch's variants are eager and compiled, in both memory formats, for inference also
-compiled with frozen weights.
+place of its memory: medians and intervals are over launches (`measure.launches`). Plain Flax is
+launched once, as are the variants of PyTorch and Keras in the work, training or inference, in which
+they are far slower than the fastest one (`peers.ratios.contenders`). Programs are compiled in the
+first launch and loaded from caches of compiled programs in the others. The best peer is the PyTorch
+or Keras variant with the smallest median; PyTorch's variants are eager and compiled, in both memory
+formats, for inference also compiled with frozen weights.
 
 In bfloat16, PyTorch uses its autocast; the others are left out. On a GPU, ours is compared with
 PyTorch in the layout that its convolutions are fastest in, eager and compiled. There, peers are
@@ -188,13 +189,17 @@ def measure(case: Case, context: Context) -> CaseResult:
             platform=platform,
             threads=task.threads,
             time_limit=case.config.time_limit,
-            environment={"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"},
+            # Later launches load what the first one compiled.
+            environment={
+                "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+                "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            },
         )
         say = partial(context.console.print, highlight=False)
         for remark in remarks:
             say(remark)
         say(f"{case.config.model}: the first step, without and with a compilation cache")
-        first_steps = _measure_first_steps(start, folder)
+        first_steps = _measure_first_steps(start)
         try:
             launches = _run_launches(case, start, say, one_at_a_time=platform != "cpu")
         except LaunchFailed as error:
@@ -203,17 +208,16 @@ def measure(case: Case, context: Context) -> CaseResult:
     return _result(case, platform, launches, first_steps, remarks)
 
 
-def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str, float]:
+def _measure_first_steps(start: Callable[[str], Worker]) -> dict[str, float]:
     """Seconds from the start of our process to its first finished step; the FLOPs of a step.
 
     The seconds include importing, building and compiling; first with an empty compilation cache,
     then with a full one.
     """
-    environment = {"JAX_COMPILATION_CACHE_DIR": f"{folder}/cache"}
     metrics = {}
     for name in ("time_to_first_step", "time_to_first_step_cached"):
         start_time = time.perf_counter()
-        with contextlib.closing(start("ours", environment=environment)) as worker:
+        with contextlib.closing(start("ours")) as worker:
             worker.call("first_step")
             metrics[name] = time.perf_counter() - start_time
             step_metrics = worker.call("step_metrics")
@@ -221,17 +225,17 @@ def _measure_first_steps(start: Callable[..., Worker], folder: str) -> dict[str,
 
 
 def _run_launches(
-    case: Case, start: Callable[..., Worker], say: Callable[[str], None], *, one_at_a_time: bool
+    case: Case, start: Callable[[str], Worker], say: Callable[[str], None], *, one_at_a_time: bool
 ) -> list[Launch]:
-    """Peers that are excluded from one launch, or too slow in it, are not started again."""
+    """After the first launch only `contenders`, without the peers that were excluded."""
     preset, count = case.config.preset, case.settings["launches"]
-    peers = list(case.settings["peers"])
+    works = {peer: PEERS[peer].works for peer in case.settings["peers"]}
     launches: list[Launch] = []
     for number in range(count):
         title = f"{case.config.model}, launch {number + 1} of {count}"
         launch = run_launch(
             start,
-            peers,
+            works,
             ROUNDS[preset],
             precision=case.config.precision,
             one_at_a_time=one_at_a_time,
@@ -240,7 +244,7 @@ def _run_launches(
             report=partial(_report, say, title),
         )
         remaining = contenders(launch.rounds.samples)
-        peers = [peer for peer in peers if peer in remaining and peer not in launch.excluded]
+        works = {peer: each for peer, each in remaining.items() if peer not in launch.excluded}
         launches.append(launch)
     return launches
 

@@ -65,3 +65,16 @@ def test_without_rivals_there_are_ratios_to_flax_only(samples):
     assert best == {"best_peer_train": None, "best_peer_inference": None}
     assert "train_over_flax" in metrics
     assert not [name for name in metrics if "peer" in name or "memory" in name]
+
+
+def test_contenders_go_on_in_the_works_in_which_they_are_nearly_the_fastest(samples):
+    first_launch = {name: launches[0] for name, launches in samples.items()}
+    assert ratios.contenders(first_launch) == {
+        "ours": ("train", "many_steps", "infer"),
+        "ours frozen": ("infer",),
+        "torch": ("train", "infer"),  # 1.25 and 1.17 times the fastest
+        "torch compiled frozen": ("infer",),
+        "keras": ("train",),
+    }
+    first_launch["torch: train"] = [1.01 * seconds for seconds in first_launch["torch: train"]]
+    assert ratios.contenders(first_launch)["torch"] == ("infer",)
