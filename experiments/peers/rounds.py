@@ -58,8 +58,10 @@ def time_interleaved(
       sample: seconds that a sample takes; one call if that takes longer.
       calls: the number of calls in a sample, as an earlier launch had them, by the turn's name.
     """
-    fitting = {turn.name: max(1, math.ceil(sample / _estimate(turn))) for turn in turns}
-    calls = {turn.name: (calls or fitting)[turn.name] for turn in turns}
+    for turn in turns:
+        turn.worker.call("time", turn.work, 1)  # a warm-up
+    calls = calls or {turn.name: _fitting_calls(turn, sample) for turn in turns}
+    calls = {turn.name: calls[turn.name] for turn in turns}
     samples: dict[str, list[float]] = {turn.name: [] for turn in turns}
     idle = elapsed = 0.0
     workers = {turn.worker.peer: turn.worker for turn in turns}
@@ -78,7 +80,6 @@ def _processor_time(workers: Sequence[Worker]) -> float:
     return sum(worker.processor_time() for worker in workers)
 
 
-def _estimate(turn: Turn) -> float:
-    """Seconds per call after a warm-up."""
-    turn.worker.call("time", turn.work, 1)
-    return turn.worker.call("time", turn.work, 2)
+def _fitting_calls(turn: Turn, sample: float) -> int:
+    """The number of calls that take as long as a sample should."""
+    return max(1, math.ceil(sample / turn.worker.call("time", turn.work, 2)))
