@@ -149,8 +149,10 @@ def _cell(record: Record, column: Column) -> str:
     value = column.value(record)
     if value is None:
         return "–"
+    if not column.interval:
+        return column.show(value)
     low, high = (record.metrics.get(f"{column.metric}_{end}") for end in ("low", "high"))
-    if not column.interval or low is None or high is None:
+    if low is None or high is None:
         return column.show(value)
     return f"{column.show(value)} ({column.show(low)} to {column.show(high)})"
 

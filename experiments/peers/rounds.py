@@ -60,8 +60,9 @@ def time_interleaved(
     """
     for turn in turns:
         turn.worker.call("time", turn.work, 1)  # a warm-up
-    calls = calls or {turn.name: _fitting_calls(turn, sample) for turn in turns}
-    calls = {turn.name: calls[turn.name] for turn in turns}
+    calls = {
+        turn.name: calls[turn.name] if calls else _fitting_calls(turn, sample) for turn in turns
+    }
     samples: dict[str, list[float]] = {turn.name: [] for turn in turns}
     idle = elapsed = 0.0
     workers = {turn.worker.peer: turn.worker for turn in turns}
