@@ -10,7 +10,7 @@ from experiments.records import Record
 ANSWERS = ("ok", "out_of_memory")  # statuses that say whether a batch fits
 # The prediction uses batches up to this share of the largest that ran, if there are two.
 FAR_FROM_LIMIT = 0.5
-# Memory by batch, and what that is; the first that is known of two batches is used.
+# Memory by batch, and what that is.
 _BASES = {
     "memory_used": "the memory that smaller batches used",
     "memory_planned": "the compiler's memory plans",
@@ -39,9 +39,11 @@ def limit(records: Sequence[Record]) -> Limit:
     """The limit of one network on one accelerator.
 
     The prediction is a straight line through the memory of batches that are far from the limit
-    (`FAR_FROM_LIMIT`), if there are two such batches, and its intersection with the limit. On a CPU
-    that is the most that the process had during its steps, which includes the libraries' buffers
-    and steps that overlap. Elsewhere it is the compiler's plan, beside what else is in use.
+    (`FAR_FROM_LIMIT`), if there are two such batches, and its intersection with the limit. The
+    memory is the compiler's plan, beside what else is in use; and on a CPU also the most that the
+    process had during its steps, which includes the libraries' buffers and steps that overlap. How
+    many overlap depends on the load of the machine, and so the smaller of both predictions counts:
+    a batch needs at least its plan.
 
     Args:
       records: of one sweep; ``memory_used``, ``memory_planned``, ``memory_limit`` and
@@ -50,6 +52,7 @@ def limit(records: Sequence[Record]) -> Limit:
     observed = max(_batches(records, "ok"), default=None)
     too_large = min(_batches(records, "out_of_memory"), default=None)
     limited = [record for record in records if record.metrics.get("memory_limit")]
+    predictions = []
     for metric, basis in _BASES.items():
         sizes = {r.settings["batch_size"]: r.metrics.get(metric) for r in limited}
         sizes = {batch: size for batch, size in sizes.items() if size}
@@ -60,8 +63,9 @@ def limit(records: Sequence[Record]) -> Limit:
         chosen = far if len(far) > 1 else sizes
         predicted = largest_batch(chosen, min(available)) if available else None
         if predicted is not None:
-            return Limit(observed, too_large, predicted, basis)
-    return Limit(observed, too_large, None)
+            predictions.append((predicted, basis))
+    predicted, basis = min(predictions, default=(None, ""))
+    return Limit(observed, too_large, predicted, basis)
 
 
 def _besides(record: Record, metric: str) -> float:

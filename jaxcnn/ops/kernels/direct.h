@@ -114,13 +114,11 @@ class WindowBlock {
               is_last ? result + first_ * g_.result_stride + column : nullptr;
           const Epilogue panel_epilogue = epilogue.From(column);
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
-            if (right.stride != panels.width) {
-              // The next panel's weights lie in other lines of memory: fetch a tile's share of
-              // them.
+            if (right.next) {  // fetch a tile's share of the next panel's rows
               const Index rows = runs * length;
               for (Index row = rows * pixel / count_; row < rows * (pixel + count) / count_; ++row)
                 for (Index lane = 0; lane < panels.width; lane += kLanes)
-                  __builtin_prefetch(right.data + panels.width + row * right.stride + lane);
+                  __builtin_prefetch(right.next + row * right.next_stride + lane, 0, 2);
             }
             const Sink sink = {panel_sums + pixel * panels.width,
                                panels.width,
@@ -152,6 +150,7 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
   constexpr Index kResident = 1 << 17;  // floats of sums that stay in the second-level cache
   constexpr Index kReadCost = 8;        // pixels that take as long as reading the weights
   constexpr Index kMaxUnpacked = 96;    // pixels
+  constexpr Index kMaxUnaligned = 64;   // pixels, if many vectors are on two cache lines
   constexpr Index kFewUses = 24;        // pixels, for which weights are hardly used again
   constexpr Index kUnpackedRows = 64;   // rows of a panel that a cache can hold unpacked
   constexpr Index kRowsOfFewUses = 16;  // then: a few pages of memory at a time
@@ -159,8 +158,8 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
   const Index pixels = g.PixelCount();
   WindowBlock windows(g, images, pixels);
   windows.Prepare(0, pixels);
-  const bool is_aligned = g.outputs % kLanes == 0;  // otherwise many vectors are on two cache lines
-  const bool packs = kernel.is_flipped || pixels > (is_aligned ? kMaxUnpacked : kFewUses);
+  const bool is_aligned = g.outputs % kLanes == 0;
+  const bool packs = kernel.is_flipped || pixels > (is_aligned ? kMaxUnpacked : kMaxUnaligned);
   const Index panels_together = std::max<Index>(1, kResident / (pixels * panels.width));
   const Index panel_cost = std::max(pixels, kReadCost) * kernel.Rows();
   const Index shares = std::min(ThreadCount(pool), ShareCount(pool, panels.count, panel_cost));
@@ -171,10 +170,12 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     const auto weights = [&](Index panel, Index first, Index rows) -> PanelRows {
       if (kernel.packed)
         return {kernel.packed + (panel * kernel.Rows() + first) * panels.width, panels.width};
+      const float* const unpacked = kernel.data + first * g.outputs + panels.FirstColumn(panel);
+      const float* const next = kernel.is_flipped ? nullptr : unpacked + panels.width;
       if (!packs && panels.ColumnCount(panel) == panels.width)
-        return {kernel.data + first * g.outputs + panels.FirstColumn(panel), g.outputs};
+        return {unpacked, g.outputs, next, g.outputs};
       kernel.Pack(panels, panel, first, rows, packed);
-      return {packed, panels.width};
+      return {packed, panels.width, next, g.outputs};
     };
     for (Index panel = mine.first; panel < mine.last; panel += panels_together) {
       const Range range = {panel, std::min(mine.last, panel + panels_together)};

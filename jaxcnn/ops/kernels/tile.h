@@ -65,10 +65,13 @@ inline __attribute__((always_inline)) void AddOuterProduct(Vector (&tile)[ROWS][
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
-// Rows of a panel; `stride` is the distance from one to the next.
+// Rows of a panel; `stride` is the distance from one to the next. The same rows of the next panel,
+// to be fetched into a cache, are at `next`; null if they need not be.
 struct PanelRows {
   const float* data;
   Index stride;
+  const float* next = nullptr;
+  Index next_stride = 0;
 };
 
 // A tile whose left factor is given row by row: the sum over runs and k < length of

@@ -78,6 +78,16 @@ def test_what_a_cpu_really_used_counts_rather_than_the_plans():
     )
 
 
+def test_use_that_hardly_grew_does_not_predict_more_than_the_plans():
+    """1 byte an image by use, 50 by plan beside 5,000 bytes: of 10,000, 100 images."""
+    records = [
+        make_record(batch, memory_planned=50 * batch, memory_used=used, **MEMORY)
+        for batch, used in ((8, 5_400), (16, 5_408))
+    ]
+    assert limit(records).predicted == 100
+    assert limit(records).basis == "the compiler's memory plans"
+
+
 @pytest.mark.parametrize(
     ("statuses", "line"),
     [
