@@ -24,12 +24,22 @@ def has_tpu(root: Path = Path("/")) -> bool:
     return on_bus or any(root.glob("dev/accel*")) or any(root.glob("dev/vfio/[0-9]*"))
 
 
-def cpu_name() -> str:
-    """The product name of the processor, as the operating system reports it."""
+def cpu_name(root: Path = Path("/")) -> str:
+    """The product name of the processor, as the operating system reports it.
+
+    Virtual machines often hide the product and report a bare "AMD EPYC", which a Zen 4 and a Zen 5
+    share although one computes twice as fast; such a name is followed by family and model.
+
+    Args:
+      root: the folder that contains ``proc``.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-        )
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+        lines = (root / "proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    fields = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    is_product = any(character.isdigit() for character in name)
+    if is_product or not {"cpu family", "model"} <= fields.keys():
+        return name
+    return f"{name} family {fields['cpu family']} model {fields['model']}"
