@@ -16,6 +16,7 @@ from experiments.studies import (
     kernels,
     parity,
     peers,
+    peers_cases,
     precision,
     preflight,
     preflight_records,
@@ -190,7 +191,7 @@ STUDIES: dict[str, Study] = {
     ),
     "peers": Study(
         about="how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",
-        cases=peers.cases,
+        cases=peers_cases.cases,
         measure=peers.measure,
         columns=peers.COLUMNS,
     ),

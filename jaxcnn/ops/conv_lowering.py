@@ -1,7 +1,7 @@
 """The CPU lowering of `jax.lax.conv_general_dilated` within `fast_on_cpu`.
 
 A convolution over one, two or three axes, in any layout, is recognised by its dimension numbers as
-one of three forms, and is then computed by `jaxcnn.ops.conv_axes`; see `jaxcnn.ops.cpu_lowering`
+one of four forms, and is then computed by `jaxcnn.ops.conv_axes`; see `jaxcnn.ops.cpu_lowering`
 for how operations are marked.
 
 =================  ============================================================

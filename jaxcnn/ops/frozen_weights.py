@@ -19,12 +19,8 @@ from jaxcnn.ops import conv_lowering, dense, native
 from jaxcnn.ops.conv_spec import ConvSpec
 from jaxcnn.ops.cpu_convolution import window_of
 from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
-from jaxcnn.ops.inference_fusion import (
-    combine,
-    fuse_convolutions,
-    fused_convolution,
-    split_operands,
-)
+from jaxcnn.ops.fused_convolution import combine, fused_convolution, split_operands
+from jaxcnn.ops.inference_fusion import fuse_convolutions
 from jaxcnn.ops.native import PackedConvolution
 from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
 

@@ -9,8 +9,8 @@ programs of other platforms compute what the function does, operation by operati
 import collections
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,28 +19,18 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import conv_lowering, cpu_convolution, native
+from jaxcnn.ops.activations import activation_of
 from jaxcnn.ops.conv_spec import ConvSpec
-from jaxcnn.ops.cpu_lowering import MARK, fast_on_cpu, with_cpu_kernel
-from jaxcnn.ops.native import NO_ACTIVATION, Activation, Kind
+from jaxcnn.ops.cpu_lowering import MARK
+from jaxcnn.ops.fused_convolution import PER_CHANNEL, fused_convolution
+from jaxcnn.ops.native import NO_ACTIVATION, Activation
 from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
 
-_ACTIVATIONS: dict[Callable[[Array], Array], Activation] = {
-    jax.nn.relu: native.RELU,
-    jax.nn.relu6: Activation(low=0.0, high=6.0),
-    jax.nn.sigmoid: Activation(Kind.SIGMOID),
-    jax.nn.silu: Activation(Kind.SILU),
-    jax.nn.gelu: Activation(Kind.GELU),
-    jax.nn.hard_swish: Activation(Kind.HARD_SWISH),
-    jax.nn.leaky_relu: Activation(Kind.LEAKY_RELU, low=0.01),
-}
-_LEAKY_RELU = functools.partial(jax.nn.leaky_relu, negative_slope=0.5)  # with any slope
-_PER_CHANNEL = {"add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply}
 # What needs its operand in memory. XLA fuses most others with what comes before: then there is a
 # pass over memory anyway, and nothing to gain.
 _STORING = ("conv_general_dilated", "for_known_devices", "materialize")
 MIN_OUTPUTS = 16  # fewer leave most of a vector register empty
 
-T = TypeVar("T")
 Function = Callable[..., Any]
 
 
@@ -57,6 +47,7 @@ def fuse_convolutions(function: Function) -> Function:
     Returns:
       A function with the same arguments and results, equal up to rounding.
 
+    >>> from jaxcnn.ops.cpu_lowering import fast_on_cpu
     >>> def layer(images, kernel, bias):
     ...     with fast_on_cpu():
     ...         layout = ("NHWC", "HWIO", "NHWC")
@@ -87,20 +78,28 @@ class _Fusion:
     Attributes:
       spec: of the convolution.
       operands: its images and its kernel.
-      steps: what follows, in order: keys of `_PER_CHANNEL`.
+      equations: the numbers of all equations; the result is that of the last.
+      steps: what follows, in order: keys of `PER_CHANNEL`.
       channels: the other operand of each step, a number for each channel.
       summand: an array that is added after them; None if there is none.
       activation: after that.
-      equations: the numbers of all equations; the result is that of the last.
     """
 
     spec: ConvSpec
     operands: tuple[Atom, Atom]
-    steps: tuple[str, ...]
-    channels: tuple[Atom, ...]
-    summand: Atom | None
-    activation: Activation
     equations: tuple[int, ...]
+    steps: tuple[str, ...] = ()
+    channels: tuple[Atom, ...] = ()
+    summand: Atom | None = None
+    activation: Activation = NO_ACTIVATION
+
+    @property
+    def is_complete(self) -> bool:
+        return self.activation != NO_ACTIVATION
+
+    @property
+    def has_operations(self) -> bool:
+        return bool(self.steps) or self.summand is not None or self.is_complete
 
 
 def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
@@ -177,47 +176,64 @@ def _follow(
     """What follows the convolution that is this equation, up to those that are fused already."""
     images, kernel = jaxpr.eqns[number].invars
     value = jaxpr.eqns[number].outvars[0]
-    shape, dtype = type_of(value).shape, type_of(value).dtype
-    steps, channels, equations = [], [], [number]
-    fusion, summand, activation = None, None, NO_ACTIVATION
-    while activation == NO_ACTIVATION and (user := only_user(value)) is not None:
+    result = type_of(value)
+    fusion, largest = _Fusion(spec, (images, kernel), (number,)), None
+    while not fusion.is_complete and (user := only_user(value)) not in (None, *fused):
         equation = jaxpr.eqns[user]
-        name = equation.primitive.name
-        if user in fused:
+        longer = _absorb(fusion, equation, value, result, makers)
+        if longer is None:
             break
-        if name in _PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
-            other = equation.invars[1 if equation.invars[0] is value else 0]
-            channel = _per_channel(other, shape[-1], makers)
-            if summand is not None:
-                break
-            if channel is not None:
-                steps.append(name)
-                channels.append(channel)
-            elif name == "add" and _is_summand(other, shape, dtype):
-                summand = other
-            else:
-                break
-        elif name == "materialize" and equation.params["when"] == "backward":
-            pass
-        elif name == "convert_element_type":
-            if not jnp.issubdtype(type_of(equation.outvars[0]).dtype, jnp.floating):
-                break
-        elif (activation := _activation_of(equation, value)) == NO_ACTIVATION:
-            break
-        equations.append(user)
+        fusion = replace(longer, equations=(*fusion.equations, user))
         value = equation.outvars[0]
-        has_more = steps or summand is not None or activation != NO_ACTIVATION
-        if type_of(value).dtype == dtype and has_more:
-            fusion = _Fusion(
-                spec=spec,
-                operands=(images, kernel),
-                steps=tuple(steps),
-                channels=tuple(channels),
-                summand=summand,
-                activation=activation,
-                equations=tuple(equations),
-            )
-    return fusion
+        if type_of(value).dtype == result.dtype and fusion.has_operations:
+            largest = fusion
+    return largest
+
+
+def _absorb(
+    fusion: _Fusion,
+    equation: JaxprEqn,
+    value: Var,
+    result: jax.ShapeDtypeStruct,
+    makers: dict[Var, JaxprEqn],
+) -> _Fusion | None:
+    """A fusion and what the next equation does; None if that cannot be part of it.
+
+    Args:
+      fusion: up to this equation.
+      equation: uses `value`.
+      value: what the fusion computes so far.
+      result: of its convolution.
+      makers: the equation of each variable.
+    """
+    name = equation.primitive.name
+    if name == "materialize" and equation.params["when"] == "backward":
+        return fusion
+    if name == "convert_element_type":
+        is_floating = jnp.issubdtype(type_of(equation.outvars[0]).dtype, jnp.floating)
+        return fusion if is_floating else None
+    if name in PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
+        other = equation.invars[1 if equation.invars[0] is value else 0]
+        return _absorb_operand(fusion, name, other, result, makers)
+    activation = activation_of(equation, value)
+    return None if activation == NO_ACTIVATION else replace(fusion, activation=activation)
+
+
+def _absorb_operand(
+    fusion: _Fusion,
+    name: str,
+    other: Atom,
+    result: jax.ShapeDtypeStruct,
+    makers: dict[Var, JaxprEqn],
+) -> _Fusion | None:
+    """A fusion and a step with another operand: a number for each channel, or a summand."""
+    if fusion.summand is not None:
+        return None
+    channel = _per_channel(other, result.shape[-1], makers)
+    if channel is not None:
+        return replace(fusion, steps=(*fusion.steps, name), channels=(*fusion.channels, channel))
+    is_sum = name == "add" and _is_summand(other, result.shape, result.dtype)
+    return replace(fusion, summand=other) if is_sum else None
 
 
 def _is_summand(atom: Atom, shape: tuple[int, ...], dtype: np.dtype) -> bool:
@@ -243,36 +259,6 @@ def _per_channel(atom: Atom, outputs: int, makers: dict[Var, JaxprEqn]) -> Atom 
     return maker.invars[0] if is_last and has_a_number_for_each(maker.invars[0]) else None
 
 
-def _activation_of(equation: JaxprEqn, value: Var) -> Activation:
-    """The activation that an equation applies; `NO_ACTIVATION` for all others."""
-    first, *others = equation.invars
-    if first is not value:
-        return NO_ACTIVATION
-    text = _text(equation)
-    if equation.primitive.name == "max" and others and isinstance(others[0], Literal):
-        return native.RELU if np.all(others[0].val == 0) else NO_ACTIVATION
-    for function, activation in _ACTIVATIONS.items():
-        if not others and text == _text_of(function, type_of(value)):
-            return activation
-    slope = others[0] if len(others) == 1 else None
-    if isinstance(slope, Literal) and text == _text_of(_LEAKY_RELU, type_of(value)):
-        return Activation(Kind.LEAKY_RELU, low=float(slope.val))
-    return NO_ACTIVATION
-
-
-def _text(equation: JaxprEqn) -> str:
-    """What an equation computes, without the names of its variables."""
-    body = equation.params.get("jaxpr") or equation.params.get("call_jaxpr") or ""
-    return f"{equation.primitive.name} {body}"
-
-
-@functools.cache
-def _text_of(function: Callable[[Array], Array], values: jax.ShapeDtypeStruct) -> str | None:
-    """The text of a function that is a single equation."""
-    equations = jax.make_jaxpr(function)(values).jaxpr.eqns
-    return _text(equations[0]) if len(equations) == 1 else None
-
-
 def _compute(fusion: _Fusion, read: Read) -> Array:
     images, kernel = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
@@ -286,56 +272,3 @@ def _compute(fusion: _Fusion, read: Read) -> Array:
         steps=fusion.steps,
         activation=fusion.activation,
     )
-
-
-def split_operands(others: Sequence[T], steps: Sequence[str]) -> tuple[Sequence[T], T | None]:
-    """The operands for each channel, one for each step, and the summand if there is one."""
-    count = len(steps)
-    return others[:count], others[count] if len(others) > count else None
-
-
-def combine(steps: Sequence[str], channels: Sequence[Array], outputs: int) -> tuple[Array, Array]:
-    """One factor and one bias, ``f32[outputs]``, that do the same as all steps."""
-    factors, bias = jnp.ones(outputs, jnp.float32), jnp.zeros(outputs, jnp.float32)
-    for step, channel in zip(steps, channels, strict=True):
-        channel = channel.astype(jnp.float32)
-        if step == "mul":
-            factors, bias = factors * channel, bias * channel
-        else:
-            bias = bias + channel if step == "add" else bias - channel
-    return factors, bias
-
-
-def _reference(images, kernel, *others, spec, steps, activation):
-    channels, summand = split_operands(others, steps)
-    with fast_on_cpu():
-        result = cpu_convolution.xla_convolve(spec, images, kernel)
-    dtype = result.dtype
-    for step, channel in zip(steps, channels, strict=True):
-        wide = jnp.promote_types(dtype, channel.dtype)
-        result = _PER_CHANNEL[step](result.astype(wide), channel.astype(wide))
-    if summand is not None:
-        result = result + summand
-    return _apply(activation, result).astype(dtype)
-
-
-def _apply(activation: Activation, values: Array) -> Array:
-    if activation == NO_ACTIVATION:
-        return values
-    if activation.kind == Kind.LEAKY_RELU:
-        return jax.nn.leaky_relu(values, activation.low)
-    return next(f for f, known in _ACTIVATIONS.items() if known == activation)(values)
-
-
-def _kernel(images, kernel, *others, spec, steps, activation):
-    channels, summand = split_operands(others, steps)
-    dtype = images.dtype
-    if not cpu_convolution.can_be_native(spec, images, kernel):
-        images, kernel = images.astype(jnp.float32), kernel.astype(jnp.float32)
-    factors, bias = combine(steps, channels, kernel.shape[-1])
-    return cpu_convolution.convolve_and_activate(
-        spec, images, kernel, factors, bias, activation, summand
-    ).astype(dtype)
-
-
-fused_convolution = with_cpu_kernel(_reference, _kernel, in_bfloat16=True)

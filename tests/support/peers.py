@@ -5,7 +5,7 @@ import jax
 from experiments.config import RunConfig
 from experiments.peers.definition import make_task as make_task_of
 from experiments.peers.task import Task
-from experiments.studies import peers
+from experiments.studies import peers_cases
 from jaxcnn.backend import Backend
 
 
@@ -19,4 +19,4 @@ def make_task(model: str, side: int, **changes) -> Task:
     config = RunConfig(
         study="peers", model=model, batch_size=4, image_size=side, optimizer="sgd", **changes
     )
-    return make_task_of(peers.cases(config, cpu_backend())[0].config)
+    return make_task_of(peers_cases.cases(config, cpu_backend())[0].config)

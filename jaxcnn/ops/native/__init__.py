@@ -9,12 +9,8 @@ The compiler cannot partition a call over several devices: each device would get
 See `jaxcnn.ops.partitioning`.
 """
 
+from jaxcnn.ops.native.activation import NO_ACTIVATION, RELU, Activation, Kind
 from jaxcnn.ops.native.calls import (
-    NO_ACTIVATION,
-    RELU,
-    Activation,
-    Kind,
-    Window,
     activated_convolution,
     activated_depthwise,
     can_compute,
@@ -41,6 +37,7 @@ from jaxcnn.ops.native.normalization import (
     normalize_gradient_sums,
 )
 from jaxcnn.ops.native.packed import PackedConvolution
+from jaxcnn.ops.native.window import Window
 from jaxcnn.ops.native.winograd import winograd_tile
 
 __all__ = [

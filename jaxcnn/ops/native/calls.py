@@ -6,9 +6,6 @@ Arrays are float32, and those of convolutions without groups and of products may
 with the shapes that are expected.
 """
 
-import enum
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -17,17 +14,17 @@ import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 
+from jaxcnn.ops.native.activation import Activation
 from jaxcnn.ops.native.loader import (
     BFLOAT16_INSTRUCTIONS,
     CALL_PREFIX,
     available,
     bfloat16_instructions,
 )
+from jaxcnn.ops.native.window import Pair, Window
 from jaxcnn.ops.native.winograd import winograd_tile
 
 Attribute = bool | np.int64 | np.float32 | np.ndarray  # of a call
-Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
-Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 
 def can_compute(*operands: Array | jax.ShapeDtypeStruct) -> bool:
@@ -48,39 +45,6 @@ def can_compute_bfloat16(*operands: Array | jax.ShapeDtypeStruct) -> bool:
     return are_bfloat16 and can_compute(*operands) and bfloat16_instructions() is not None
 
 
-@dataclass(frozen=True)
-class Window:
-    """How a kernel is moved over images.
-
-    Attributes:
-      strides: steps between windows, down and across.
-      pads: pixels before and after the rows, and before and after the columns.
-      dilation: distances between neighboring taps, down and across.
-      groups: of channels, each with a kernel of its own.
-      allows_winograd: whether Winograd's method may be used, which has larger rounding errors, and
-        columns computed together, which spread a NaN to each other.
-    """
-
-    strides: Pair = (1, 1)
-    pads: Pads = ((0, 0), (0, 0))
-    dilation: Pair = (1, 1)
-    groups: int = 1
-    allows_winograd: bool = True
-
-    def fits(self, image_size: Sequence[int], taps: Sequence[int]) -> bool:
-        """Whether no padding in front is negative, and the kernel fits into the padded images."""
-        is_cropped = any(low < 0 for low, _ in self.pads)
-        return not is_cropped and min(self.result_size(image_size, taps)) > 0
-
-    def result_size(self, image_size: Sequence[int], taps: Sequence[int]) -> Pair:
-        """Rows and columns of the result."""
-        axes = zip(image_size, taps, self.strides, self.pads, self.dilation, strict=True)
-        return tuple(
-            (size + sum(pad) - (count - 1) * step - 1) // stride + 1
-            for size, count, stride, pad, step in axes
-        )
-
-
 def convolution(images: Array, kernel: Array, window: Window, *, flipped: bool = False) -> Array:
     """A convolution whose window `fits`.
 
@@ -97,43 +61,6 @@ def convolution(images: Array, kernel: Array, window: Window, *, flipped: bool =
     outputs = kernel.shape[2] * window.groups if flipped else kernel.shape[3]
     call = _convolution_call("convolution", images, kernel.shape[:2], outputs, window)
     return call(images, kernel, flipped=flipped)
-
-
-class Kind(enum.IntEnum):
-    """The activations that kernels apply, as in ``epilogue.h``."""
-
-    CLIP = 0
-    LEAKY_RELU = 1
-    SIGMOID = 2
-    SILU = 3
-    GELU = 4
-    HARD_SWISH = 5
-
-
-@dataclass(frozen=True)
-class Activation:
-    """What follows a convolution's bias.
-
-    Attributes:
-      kind: of the function. GELU is the form with tanh.
-      low, high: the range of a clip; ``low`` is the slope of a leaky ReLU below zero.
-    """
-
-    kind: Kind = Kind.CLIP
-    low: float = -math.inf
-    high: float = math.inf
-
-    def attributes(self) -> dict[str, np.int64 | np.float32]:
-        """Those of a call."""
-        return {
-            "activation": np.int64(self.kind),
-            "low": np.float32(self.low),
-            "high": np.float32(self.high),
-        }
-
-
-NO_ACTIVATION = Activation()
-RELU = Activation(low=0.0)
 
 
 def activated_convolution(

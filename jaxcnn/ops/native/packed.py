@@ -8,15 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxcnn.ops.native.calls import (
-    NO_ACTIVATION,
-    Activation,
-    Call,
-    Window,
-    no_summand,
-    winograd_side,
-)
+from jaxcnn.ops.native.activation import NO_ACTIVATION, Activation
+from jaxcnn.ops.native.calls import Call, no_summand, winograd_side
 from jaxcnn.ops.native.loader import instruction_set, load_library
+from jaxcnn.ops.native.window import Window
 
 _Numbers = ctypes.POINTER(ctypes.c_int64)
 

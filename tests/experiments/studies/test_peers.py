@@ -14,24 +14,25 @@ from experiments.peers import launch
 from experiments.peers.networks import NETWORKS
 from experiments.peers.process import PEERS, PeerFailed
 from experiments.peers.user_networks import USER_NETWORKS
-from experiments.studies import peers
+from experiments.studies import peers, peers_cases
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 from tests.support.peers import cpu_backend
 
 
 def test_the_quick_preset_has_one_network_and_the_full_one_the_whole_list():
-    quick = peers.cases(RunConfig(), cpu_backend())
+    quick = peers_cases.cases(RunConfig(), cpu_backend())
     assert [case.parts for case in quick] == [("lenet_like", "32x32", "b128")]
     assert quick[0].settings["launches"] == 1
-    full = peers.cases(RunConfig(preset="full"), cpu_backend())
-    assert len(full) == len(peers.CASES) and {case.settings["launches"] for case in full} == {5}
-    names = {model.partition(":")[0] for model, _, _ in peers.CASES}
+    full = peers_cases.cases(RunConfig(preset="full"), cpu_backend())
+    assert len(full) == len(peers_cases.CASES)
+    assert {case.settings["launches"] for case in full} == {5}
+    names = {model.partition(":")[0] for model, _, _ in peers_cases.CASES}
     assert names <= NETWORKS.keys() | USER_NETWORKS.keys() and USER_NETWORKS.keys() <= names
 
 
 def test_the_number_of_launches_makes_another_case():
-    (one,) = peers.cases(*parse(["--launches=3"]), cpu_backend())
+    (one,) = peers_cases.cases(*parse(["--launches=3"]), cpu_backend())
     assert one.settings["launches"] == 3
     with pytest.raises(InputError, match="--launches=0: must be from 1 to 1000"):
         parse(["--launches=0"])
@@ -39,14 +40,14 @@ def test_the_number_of_launches_makes_another_case():
 
 def test_a_network_in_the_options_has_its_cases_of_the_list_or_one_of_its_own():
     cats = RunConfig(model="cats_vs_dogs")
-    cases = peers.cases(cats, cpu_backend())
+    cases = peers_cases.cases(cats, cpu_backend())
     assert [case.config.image_size for case in cases] == [128, 256]
-    (one,) = peers.cases(cats.replace(batch_size=2, image_size=96), cpu_backend())
+    (one,) = peers_cases.cases(cats.replace(batch_size=2, image_size=96), cpu_backend())
     assert (one.config.batch_size, one.config.image_size, one.config.optimizer) == (2, 96, "adam")
-    (unlisted,) = peers.cases(RunConfig(model="logistic"), cpu_backend())
-    assert unlisted.config.batch_size == peers.DEFAULT_BATCH_SIZE
+    (unlisted,) = peers_cases.cases(RunConfig(model="logistic"), cpu_backend())
+    assert unlisted.config.batch_size == peers_cases.DEFAULT_BATCH_SIZE
     assert unlisted.settings["optimizer"] == "adam"
-    (users,) = peers.cases(RunConfig(model="cnn_3d"), cpu_backend())
+    (users,) = peers_cases.cases(RunConfig(model="cnn_3d"), cpu_backend())
     assert (users.config.batch_size, users.config.image_size) == (4, 32)
     assert users.settings["optimizer"] == "momentum"
 
@@ -62,12 +63,12 @@ def test_a_network_in_the_options_has_its_cases_of_the_list_or_one_of_its_own():
 )
 def test_impossible_options_are_errors(config, platform, message):
     with pytest.raises(InputError, match=message):
-        peers.cases(config, Backend(platform, cpu_backend().devices))
+        peers_cases.cases(config, Backend(platform, cpu_backend().devices))
 
 
 def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
     monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer].packages))
-    (case,) = peers.cases(RunConfig(), cpu_backend())
+    (case,) = peers_cases.cases(RunConfig(), cpu_backend())
     assert case.settings["peers"] == ["ours", "ours frozen", "flax"]
     (remark,) = peers._remarks(RunConfig(), "cpu")
     assert remark.startswith("not installed: keras, tensorflow, torch; pip install -e '.[peers]'")
@@ -76,7 +77,7 @@ def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
 def test_bfloat16_is_a_case_of_its_own_without_the_libraries_that_lack_it(monkeypatch):
     monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
     config = RunConfig(model="resnet18", preset="full", precision="bfloat16")
-    (case,) = peers.cases(config, cpu_backend())
+    (case,) = peers_cases.cases(config, cpu_backend())
     assert case.parts == ("resnet18", "112x112", "b7", "bfloat16")
     assert case.settings["peers"] == [
         "ours",
@@ -85,19 +86,19 @@ def test_bfloat16_is_a_case_of_its_own_without_the_libraries_that_lack_it(monkey
         "torch compiled",
         "torch compiled channels-last",
     ]
-    (single,) = peers.cases(config.replace(precision="float32"), cpu_backend())
+    (single,) = peers_cases.cases(config.replace(precision="float32"), cpu_backend())
     assert "precision" not in single.settings and "keras" in single.settings["peers"]
 
 
 def test_a_gpu_has_several_batches_of_each_network(monkeypatch):
     monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
     gpu = Backend("gpu", cpu_backend().devices)
-    cases = peers.cases(RunConfig(preset="full", precision="bfloat16"), gpu)
+    cases = peers_cases.cases(RunConfig(preset="full", precision="bfloat16"), gpu)
     assert {case.config.model for case in cases} == {"resnet50", "convnext_tiny", "efficientnet_b0"}
     assert {case.config.image_size for case in cases} == {224}
-    (own,) = peers.cases(RunConfig(model="resnet18", preset="full", batch_size=9), gpu)
+    (own,) = peers_cases.cases(RunConfig(model="resnet18", preset="full", batch_size=9), gpu)
     assert own.settings["peers"] == ["ours", "torch channels-last", "torch compiled channels-last"]
-    resnet = peers.cases(RunConfig(model="resnet50", preset="full"), gpu)
+    resnet = peers_cases.cases(RunConfig(model="resnet50", preset="full"), gpu)
     assert sorted(case.config.batch_size for case in resnet) == [64, 128, 256, 512]
 
 
@@ -150,7 +151,7 @@ def measure(platform="cpu", **options):
     backend = Backend(platform, cpu_backend().devices)
     console = SimpleNamespace(print=lambda *_, **__: None)
     context = SimpleNamespace(console=console, backend=backend)
-    return peers.measure(peers.cases(RunConfig(**options), backend)[0], context)
+    return peers.measure(peers_cases.cases(RunConfig(**options), backend)[0], context)
 
 
 def test_a_peer_that_fails_or_computes_something_else_is_excluded_for_good(workers):
