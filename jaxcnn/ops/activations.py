@@ -1,4 +1,4 @@
-"""The activations of `jax.nn` that the kernels apply: how a program contains them, and their values.
+"""The activations of `jax.nn` that the kernels apply: in programs, and computed without them.
 
 `activation_of` recognizes them in a traced program; `apply_activation` computes them without the
 kernels.

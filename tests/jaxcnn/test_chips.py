@@ -19,9 +19,7 @@ def name_of(tmp_path, *lines: str) -> str:
         ("Intel(R) Xeon(R) CPU @ 2.20GHz", "Intel(R) Xeon(R) CPU @ 2.20GHz"),
     ],
 )
-def test_a_processor_whose_product_is_hidden_is_named_by_family_and_model(
-    tmp_path, reported, name
-):
+def test_a_processor_whose_product_is_hidden_is_named_by_family_and_model(tmp_path, reported, name):
     lines = ("processor\t: 0", "cpu family\t: 26", "model\t\t: 2", f"model name\t: {reported}")
     assert name_of(tmp_path, *lines) == name
 
