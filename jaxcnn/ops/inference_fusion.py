@@ -6,7 +6,6 @@ branch of a residual block and the activation are applied to the sums before the
 programs of other platforms compute what the function does, operation by operation.
 """
 
-import collections
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,12 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import conv_lowering, cpu_convolution, native
-from jaxcnn.ops.activations import activation_of
+from jaxcnn.ops.activations import activation_of, activation_program
 from jaxcnn.ops.conv_spec import ConvSpec
 from jaxcnn.ops.cpu_lowering import MARK
 from jaxcnn.ops.fused_convolution import PER_CHANNEL, fused_convolution
 from jaxcnn.ops.native import NO_ACTIVATION, Activation
-from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
+from jaxcnn.ops.programs import Atom, Read, Uses, compute_equation, evaluate, type_of
 
 # What needs its operand in memory. XLA fuses most others with what comes before: then there is a
 # pass over memory anyway, and nothing to gain.
@@ -39,7 +38,7 @@ def fuse_convolutions(function: Function) -> Function:
 
     That applies to convolutions within `fast_on_cpu`, which those of an accelerated model are: of
     images ``[N, H, W, C]``, without groups or with one for each channel. The activations are ReLU,
-    ReLU6, leaky ReLU, sigmoid, SiLU, GELU with tanh and hard-swish, those of `jax.nn`.
+    ReLU6, leaky ReLU, sigmoid, SiLU, both forms of GELU and hard-swish, those of `jax.nn`.
 
     Args:
       function: of arrays, in any containers. Its derivatives need not be fast.
@@ -121,30 +120,19 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
 
 def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
     """Those of all convolutions after which there is something to fuse."""
-    uses = collections.Counter(
-        atom
-        for atoms in (*(equation.invars for equation in jaxpr.eqns), jaxpr.outvars)
-        for atom in variables_of(atoms)
-    )
-    users, makers = {}, {}
-    for number, equation in enumerate(jaxpr.eqns):
-        users.update(dict.fromkeys(variables_of(equation.invars), number))
+    uses, makers = Uses(jaxpr), {}
+    for equation in jaxpr.eqns:
         makers.update(dict.fromkeys(equation.outvars, equation))
-    results = set(map(id, jaxpr.outvars))
     fusions: list[_Fusion] = []
     fused: set[int] = set()  # equations; the sum of two convolutions becomes part of the first
 
-    def only_user(variable: Var) -> int | None:
-        is_internal = uses[variable] == 1 and id(variable) not in results
-        return users[variable] if is_internal else None
-
     def is_stored_anyway(variable: Var) -> bool:
-        user = only_user(variable)
+        user = uses.only(variable)
         return user is None or user in fused or jaxpr.eqns[user].primitive.name in _STORING
 
     for number, equation in enumerate(jaxpr.eqns):
         spec = _forward_spec(equation)
-        fusion = spec and _follow(jaxpr, number, spec, only_user, makers, fused)
+        fusion = spec and _follow(jaxpr, number, spec, uses, makers, fused)
         if fusion and is_stored_anyway(jaxpr.eqns[fusion.equations[-1]].outvars[0]):
             fusions.append(fusion)
             fused.update(fusion.equations)
@@ -169,7 +157,7 @@ def _follow(
     jaxpr: Jaxpr,
     number: int,
     spec: ConvSpec,
-    only_user: Callable[[Var], int | None],
+    uses: Uses,
     makers: dict[Var, JaxprEqn],
     fused: set[int],
 ) -> _Fusion | None:
@@ -178,16 +166,36 @@ def _follow(
     value = jaxpr.eqns[number].outvars[0]
     result = type_of(value)
     fusion, largest = _Fusion(spec, (images, kernel), (number,)), None
-    while not fusion.is_complete and (user := only_user(value)) not in (None, *fused):
-        equation = jaxpr.eqns[user]
-        longer = _absorb(fusion, equation, value, result, makers)
-        if longer is None:
+    while not fusion.is_complete:
+        numbers, longer = _absorb_next(fusion, jaxpr, value, result, uses, makers)
+        if longer is None or not fused.isdisjoint(numbers):
             break
-        fusion = replace(longer, equations=(*fusion.equations, user))
-        value = equation.outvars[0]
+        fusion = replace(longer, equations=(*fusion.equations, *numbers))
+        value = jaxpr.eqns[numbers[-1]].outvars[0]
         if type_of(value).dtype == result.dtype and fusion.has_operations:
             largest = fusion
     return largest
+
+
+def _absorb_next(
+    fusion: _Fusion,
+    jaxpr: Jaxpr,
+    value: Var,
+    result: jax.ShapeDtypeStruct,
+    uses: Uses,
+    makers: dict[Var, JaxprEqn],
+) -> tuple[Sequence[int], _Fusion | None]:
+    """The numbers of the equations that use `value`, and the fusion with them; see `_absorb`."""
+    user = uses.only(value)
+    if user is not None:
+        return [user], _absorb(fusion, jaxpr.eqns[user], value, result, makers)
+    if not uses[value]:
+        return [], None
+    activation, numbers = activation_program(jaxpr, uses[value][0], value)
+    inner = [variable for number in numbers[:-1] for variable in jaxpr.eqns[number].outvars]
+    if activation == NO_ACTIVATION or not uses.are_within([value, *inner], numbers):
+        return [], None
+    return numbers, replace(fusion, activation=activation)
 
 
 def _absorb(

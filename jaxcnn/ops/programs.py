@@ -51,6 +51,30 @@ def compute_equation(jaxpr: Jaxpr, equation: JaxprEqn, read: Read) -> Sequence[A
     return jaxpr_as_fun(ClosedJaxpr(program, ()))(*map(read, inputs))
 
 
+class Uses:
+    """Which equations of a program use a variable, by their numbers; once for each operand."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self._results = set(variables_of(jaxpr.outvars))
+        self._users: dict[Var, list[int]] = {}
+        for number, equation in enumerate(jaxpr.eqns):
+            for variable in variables_of(equation.invars):
+                self._users.setdefault(variable, []).append(number)
+
+    def __getitem__(self, variable: Var) -> tuple[int, ...]:
+        """In order; empty if the variable is a result of the program."""
+        return () if variable in self._results else tuple(self._users.get(variable, ()))
+
+    def only(self, variable: Var) -> int | None:
+        """The equation that alone uses the variable, in one operand; None if there is none."""
+        users = self[variable]
+        return users[0] if len(users) == 1 else None
+
+    def are_within(self, variables: Sequence[Var], equations: range) -> bool:
+        """Whether each of the variables is used, and by these equations alone."""
+        return all(self[each] and {*self[each]} <= {*equations} for each in variables)
+
+
 def variables_of(atoms: Sequence[Atom]) -> list[Var]:
     """The atoms that are not literals."""
     return [atom for atom in atoms if not isinstance(atom, Literal)]

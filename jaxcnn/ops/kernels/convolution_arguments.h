@@ -99,7 +99,7 @@ using FloatArray = ffi::Buffer<ffi::F32, 4>;
 // The epilogue of a call with factors [D] and a bias [D]; an error if they do not fit the outputs.
 inline ffi::ErrorOr<Epilogue> MakeEpilogue(const Channels& factors, const Channels& bias,
                                            Index outputs, Index activation, float low, float high) {
-  const auto last = static_cast<Index>(Activation::kHardSwish);
+  const auto last = static_cast<Index>(Activation::kExactGelu);
   if (factors.dimensions()[0] != outputs || bias.dimensions()[0] != outputs)
     return ffi::Unexpected<ffi::Error>(ffi::Error::InvalidArgument(
         "the factors and the bias must have an element for each output"));

@@ -16,6 +16,7 @@ class Kind(enum.IntEnum):
     SILU = 3
     GELU = 4
     HARD_SWISH = 5
+    EXACT_GELU = 6
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Activation:
     """What follows a convolution's bias.
 
     Attributes:
-      kind: of the function. GELU is the form with tanh.
+      kind: of the function. GELU is the form with tanh, exact GELU the one with the error function.
       low, high: the range of a clip; ``low`` is the slope of a leaky ReLU below zero.
     """
 

@@ -24,6 +24,7 @@ ACTIVATIONS = {
     "sigmoid": nnx.sigmoid,
     "silu": nnx.silu,
     "gelu": nnx.gelu,
+    "exact gelu": functools.partial(nnx.gelu, approximate=False),
     "hard swish": nnx.hard_swish,
 }
 
@@ -76,7 +77,22 @@ def test_batch_norm_and_every_activation(activation, depthwise):
     plain, fused, text = inference(Block(ACTIVATIONS[activation], depthwise=depthwise))
     name = "activated_depthwise" if depthwise else "activated_convolution"
     assert text.count(native.CALL_PREFIX + name) == 1
+    assert not any(operation in text for operation in ("tanh", "erf", "logistic", "maximum"))
     np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
+
+
+@requires_kernels
+def test_a_function_that_is_almost_gelu_is_not_fused():
+    def scaled(x):
+        return 0.5 * x * jax.lax.erfc(-x * np.float32(0.7))
+
+    def reused(x):
+        return nnx.gelu(x, approximate=False) + x
+
+    for function in (scaled, reused):
+        plain, fused, text = inference(Block(function))
+        assert "erf" in text
+        np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
 
 
 @requires_kernels

@@ -199,6 +199,10 @@ ACTIVATIONS = {
     "silu": (native.Activation(native.Kind.SILU), jax.nn.silu),
     "gelu": (native.Activation(native.Kind.GELU), jax.nn.gelu),
     "hard swish": (native.Activation(native.Kind.HARD_SWISH), jax.nn.hard_swish),
+    "exact gelu": (
+        native.Activation(native.Kind.EXACT_GELU),
+        lambda x: jax.nn.gelu(x, approximate=False),
+    ),
 }
 
 
