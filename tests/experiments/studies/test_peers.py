@@ -20,6 +20,12 @@ from jaxcnn.errors import InputError
 from tests.support.peers import cpu_backend
 
 
+def set_missing_packages(monkeypatch, missing) -> None:
+    """Replaces the function that says which packages of a peer are not installed."""
+    for module in (peers, peers_cases):
+        monkeypatch.setattr(module, "missing_packages", missing)
+
+
 def test_the_quick_preset_has_one_network_and_the_full_one_the_whole_list():
     quick = peers_cases.cases(RunConfig(), cpu_backend())
     assert [case.parts for case in quick] == [("lenet_like", "32x32", "b128")]
@@ -67,7 +73,7 @@ def test_impossible_options_are_errors(config, platform, message):
 
 
 def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
-    monkeypatch.setattr(peers, "missing_packages", lambda peer: list(PEERS[peer].packages))
+    set_missing_packages(monkeypatch, lambda peer: list(PEERS[peer].packages))
     (case,) = peers_cases.cases(RunConfig(), cpu_backend())
     assert case.settings["peers"] == ["ours", "ours frozen", "flax"]
     (remark,) = peers._remarks(RunConfig(), "cpu")
@@ -75,7 +81,7 @@ def test_a_library_that_is_not_installed_is_a_remark(monkeypatch):
 
 
 def test_bfloat16_is_a_case_of_its_own_without_the_libraries_that_lack_it(monkeypatch):
-    monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    set_missing_packages(monkeypatch, lambda peer: [])
     config = RunConfig(model="resnet18", preset="full", precision="bfloat16")
     (case,) = peers_cases.cases(config, cpu_backend())
     assert case.parts == ("resnet18", "112x112", "b7", "bfloat16")
@@ -91,7 +97,7 @@ def test_bfloat16_is_a_case_of_its_own_without_the_libraries_that_lack_it(monkey
 
 
 def test_a_gpu_has_several_batches_of_each_network(monkeypatch):
-    monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    set_missing_packages(monkeypatch, lambda peer: [])
     gpu = Backend("gpu", cpu_backend().devices)
     cases = peers_cases.cases(RunConfig(preset="full", precision="bfloat16"), gpu)
     assert {case.config.model for case in cases} == {"resnet50", "convnext_tiny", "efficientnet_b0"}
@@ -141,7 +147,7 @@ def workers(monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(peers, "Worker", start)
-    monkeypatch.setattr(peers, "missing_packages", lambda peer: [])
+    set_missing_packages(monkeypatch, lambda peer: [])
     monkeypatch.setattr(importlib.metadata, "version", lambda package: f"{package}'s")
     monkeypatch.setattr(launch.time_interleaved.__globals__["time"], "sleep", lambda _: None)
     return started
