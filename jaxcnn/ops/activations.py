@@ -1,4 +1,4 @@
-"""The activations of `jax.nn` that the kernels apply: in programs, and computed without them.
+"""The activations of `jax.nn` that the kernels apply, in traced programs and as functions.
 
 `activation_of` and `activation_program` recognize them in a traced program; `apply_activation`
 computes them without the kernels.
@@ -24,7 +24,7 @@ _ACTIVATIONS: dict[Callable[[Array], Array], Activation] = {
     jax.nn.hard_swish: Activation(Kind.HARD_SWISH),
     jax.nn.leaky_relu: Activation(Kind.LEAKY_RELU, low=0.01),
 }
-# Functions of several equations, in one of which they use their argument again.
+# Functions that JAX 0.10 traces as several equations, which use their argument more than once.
 _PROGRAMS: dict[Callable[[Array], Array], Activation] = {
     jax.nn.gelu: Activation(Kind.GELU),
     functools.partial(jax.nn.gelu, approximate=False): Activation(Kind.EXACT_GELU),
@@ -40,7 +40,7 @@ def activation_of(equation: JaxprEqn, value: Var) -> Activation:
     text = _text(equation)
     if equation.primitive.name == "max" and others and isinstance(others[0], Literal):
         return native.RELU if np.all(others[0].val == 0) else NO_ACTIVATION
-    for function, activation in _ACTIVATIONS.items():
+    for function, activation in (_ACTIVATIONS | _PROGRAMS).items():
         if not others and text == _text_of(function, type_of(value)):
             return activation
     slope = others[0] if len(others) == 1 else None
