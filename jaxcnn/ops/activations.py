@@ -1,7 +1,7 @@
 """The activations of `jax.nn` that the kernels apply, in traced programs and as functions.
 
-`activation_of` and `activation_program` recognize them in a traced program; `apply_activation`
-computes them without the kernels.
+`activation_at` recognizes them in a traced program; `apply_activation` computes them without the
+kernels.
 """
 
 import functools
@@ -23,47 +23,16 @@ _ACTIVATIONS: dict[Callable[[Array], Array], Activation] = {
     jax.nn.silu: Activation(Kind.SILU),
     jax.nn.hard_swish: Activation(Kind.HARD_SWISH),
     jax.nn.leaky_relu: Activation(Kind.LEAKY_RELU, low=0.01),
-}
-# Functions that JAX 0.10 traces as several equations, which use their argument more than once.
-_PROGRAMS: dict[Callable[[Array], Array], Activation] = {
     jax.nn.gelu: Activation(Kind.GELU),
     functools.partial(jax.nn.gelu, approximate=False): Activation(Kind.EXACT_GELU),
 }
 _LEAKY_RELU = functools.partial(jax.nn.leaky_relu, negative_slope=0.5)  # with any slope
 
 
-def activation_of(equation: JaxprEqn, value: Var) -> Activation:
-    """The activation that a single equation applies; `NO_ACTIVATION` for all others."""
-    first, *others = equation.invars
-    if first is not value:
-        return NO_ACTIVATION
-    text = _text(equation)
-    if equation.primitive.name == "max" and others and isinstance(others[0], Literal):
-        return native.RELU if np.all(others[0].val == 0) else NO_ACTIVATION
-    for function, activation in (_ACTIVATIONS | _PROGRAMS).items():
-        if not others and text == _text_of(function, type_of(value)):
-            return activation
-    slope = others[0] if len(others) == 1 else None
-    if isinstance(slope, Literal) and text == _text_of(_LEAKY_RELU, type_of(value)):
-        return Activation(Kind.LEAKY_RELU, low=float(slope.val))
-    return NO_ACTIVATION
-
-
-def _text(equation: JaxprEqn) -> str:
-    """What an equation computes, without the names of its variables."""
-    body = equation.params.get("jaxpr") or equation.params.get("call_jaxpr") or ""
-    return f"{equation.primitive.name} {body}"
-
-
-@functools.cache
-def _text_of(function: Callable[[Array], Array], values: jax.ShapeDtypeStruct) -> str | None:
-    """The text of a function that is a single equation."""
-    equations = jax.make_jaxpr(function)(values).jaxpr.eqns
-    return _text(equations[0]) if len(equations) == 1 else None
-
-
-def activation_program(jaxpr: Jaxpr, first: int, value: Var) -> tuple[Activation, range]:
+def activation_at(jaxpr: Jaxpr, first: int, value: Var) -> tuple[Activation, range]:
     """The activation of `value` that begins with an equation, and the numbers of its equations.
+
+    JAX traces some functions of `jax.nn` as one equation, and others, such as GELU, as several.
 
     Args:
       jaxpr: the program.
@@ -71,14 +40,41 @@ def activation_program(jaxpr: Jaxpr, first: int, value: Var) -> tuple[Activation
       value: the activation's argument.
 
     Returns:
-      `NO_ACTIVATION` and no equations if there is none of several equations.
+      `NO_ACTIVATION` and no equations if none begins there.
     """
-    for function, activation in _PROGRAMS.items():
-        pattern = jax.make_jaxpr(function)(type_of(value)).jaxpr
+    for function, activation in _ACTIVATIONS.items():
+        pattern = _trace(function, type_of(value))
         numbers = range(first, min(first + len(pattern.eqns), len(jaxpr.eqns)))
         if _computes([jaxpr.eqns[number] for number in numbers], value, pattern):
             return activation, numbers
-    return NO_ACTIVATION, range(0)
+    activation = _activation_with_literal(jaxpr.eqns[first], value)
+    return activation, range(first, first + (activation != NO_ACTIVATION))
+
+
+def _activation_with_literal(equation: JaxprEqn, value: Var) -> Activation:
+    """``max(value, 0)``, or a leaky ReLU with any slope; `NO_ACTIVATION` for all others."""
+    if len(equation.invars) != 2 or equation.invars[0] is not value:
+        return NO_ACTIVATION
+    literal = equation.invars[1]
+    if not isinstance(literal, Literal):
+        return NO_ACTIVATION
+    if equation.primitive.name == "max":
+        return native.RELU if np.all(literal.val == 0) else NO_ACTIVATION
+    leaky_relu = _trace(_LEAKY_RELU, type_of(value)).eqns
+    if len(leaky_relu) == 1 and _operation(equation) == _operation(leaky_relu[0]):
+        return Activation(Kind.LEAKY_RELU, low=float(literal.val))
+    return NO_ACTIVATION
+
+
+@functools.cache
+def _trace(function: Callable[[Array], Array], values: jax.ShapeDtypeStruct) -> Jaxpr:
+    return jax.make_jaxpr(function)(values).jaxpr
+
+
+def _operation(equation: JaxprEqn) -> str:
+    """What an equation computes, without the names of its variables."""
+    body = equation.params.get("jaxpr") or equation.params.get("call_jaxpr") or equation.params
+    return f"{equation.primitive.name} {body}"
 
 
 def _computes(equations: Sequence[JaxprEqn], value: Var, pattern: Jaxpr) -> bool:
@@ -93,10 +89,10 @@ def _computes(equations: Sequence[JaxprEqn], value: Var, pattern: Jaxpr) -> bool
         return atom is counterparts[expected]
 
     for equation, expected in zip(equations, pattern.eqns, strict=True):
-        is_operation = equation.primitive is expected.primitive
-        if not is_operation or str(equation.params) != str(expected.params):
+        if len(equation.invars) != len(expected.invars):
             return False
-        if not all(map(is_same, equation.invars, expected.invars)):
+        is_operation = _operation(equation) == _operation(expected)
+        if not is_operation or not all(map(is_same, equation.invars, expected.invars)):
             return False
         counterparts.update(zip(expected.outvars, equation.outvars, strict=True))
     return True
@@ -108,5 +104,4 @@ def apply_activation(activation: Activation, values: Array) -> Array:
         return values
     if activation.kind == Kind.LEAKY_RELU:
         return jax.nn.leaky_relu(values, activation.low)
-    functions = (_ACTIVATIONS | _PROGRAMS).items()
-    return next(f for f, known in functions if known == activation)(values)
+    return next(f for f, known in _ACTIVATIONS.items() if known == activation)(values)

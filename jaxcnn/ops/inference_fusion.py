@@ -18,7 +18,7 @@ from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import conv_lowering, cpu_convolution, native
-from jaxcnn.ops.activations import activation_of, activation_program
+from jaxcnn.ops.activations import activation_at
 from jaxcnn.ops.conv_spec import ConvSpec
 from jaxcnn.ops.cpu_lowering import MARK
 from jaxcnn.ops.fused_convolution import PER_CHANNEL, fused_convolution
@@ -186,16 +186,16 @@ def _absorb_next(
     makers: dict[Var, JaxprEqn],
 ) -> tuple[Sequence[int], _Fusion | None]:
     """The numbers of the equations that use `value`, and the fusion with them; see `_absorb`."""
-    user = uses.only(value)
-    if user is not None:
-        return [user], _absorb(fusion, jaxpr.eqns[user], value, result, makers)
     if not uses[value]:
         return [], None
-    activation, numbers = activation_program(jaxpr, uses[value][0], value)
+    activation, numbers = activation_at(jaxpr, uses[value][0], value)
     inner = [variable for number in numbers[:-1] for variable in jaxpr.eqns[number].outvars]
-    if activation == NO_ACTIVATION or not uses.are_within([value, *inner], numbers):
+    if activation != NO_ACTIVATION and uses.are_within([value, *inner], numbers):
+        return numbers, replace(fusion, activation=activation)
+    user = uses.only(value)
+    if user is None:
         return [], None
-    return numbers, replace(fusion, activation=activation)
+    return [user], _absorb(fusion, jaxpr.eqns[user], value, result, makers)
 
 
 def _absorb(
@@ -223,8 +223,7 @@ def _absorb(
     if name in PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
         other = equation.invars[1 if equation.invars[0] is value else 0]
         return _absorb_operand(fusion, name, other, result, makers)
-    activation = activation_of(equation, value)
-    return None if activation == NO_ACTIVATION else replace(fusion, activation=activation)
+    return None
 
 
 def _absorb_operand(
