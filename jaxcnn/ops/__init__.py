@@ -9,7 +9,7 @@ from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.convolution import conv_general_dilated, conv_relu
 from jaxcnn.ops.dense import dot_general
 from jaxcnn.ops.frozen_weights import freeze
-from jaxcnn.ops.inference_fusion import fuse_convolutions
+from jaxcnn.ops.inference_fusion import fuse_layers
 from jaxcnn.ops.native import Clip
 from jaxcnn.ops.normalization import local_contrast_norm, local_response_norm
 from jaxcnn.ops.pooling import avg_pool, max_pool
@@ -28,7 +28,7 @@ __all__ = [
     "conv_relu",
     "dot_general",
     "freeze",
-    "fuse_convolutions",
+    "fuse_layers",
     "local_contrast_norm",
     "local_response_norm",
     "max_pool",

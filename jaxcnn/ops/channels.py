@@ -11,8 +11,9 @@ import math
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.ops import cpu_lowering
+from jaxcnn.ops import cpu_lowering, native
 
+MAX_TERMS = 256  # of a sum of pixels, one after the other: rounding errors grow with their number
 MIN_ROW_SIZE = 256  # neighboring elements summed together, if the images have that many
 
 
@@ -57,3 +58,25 @@ def _first_row_axis(images: Array) -> int:
     while axis > 1 and math.prod(images.shape[axis:]) < MIN_ROW_SIZE:
         axis -= 1
     return axis
+
+
+def _reference_pixel_sums(images):
+    return jnp.sum(images, (1, 2))
+
+
+def _native_pixel_sums(images):
+    """As depthwise convolutions with windows of the size of an image or a row, of ones."""
+    examples, height, width, channels = images.shape
+
+    def window_sums(images: Array) -> Array:
+        ones = jnp.ones((*images.shape[1:3], 1, channels))
+        return native.depthwise(images, ones, native.Window())
+
+    if height * width > MAX_TERMS:
+        rows = images.reshape(examples * height, 1, width, channels)
+        images = window_sums(rows).reshape(examples, 1, height, channels)
+    return window_sums(images).reshape(examples, channels)
+
+
+# Sums ``[N, C]`` of images ``f32[N, H, W, C]`` that are in memory.
+pixel_sums = cpu_lowering.with_cpu_kernel(_reference_pixel_sums, _native_pixel_sums)

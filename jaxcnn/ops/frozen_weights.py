@@ -5,6 +5,7 @@ of batch norm and the kernels in the layout in which the convolutions read them,
 what depends on the other arguments is compiled with these results as its arguments.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,20 +14,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import conv_lowering, dense, native
-from jaxcnn.ops.conv_spec import ConvSpec
 from jaxcnn.ops.cpu_convolution import window_of
 from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
-from jaxcnn.ops.fused_convolution import combine, fused_convolution, split_operands
-from jaxcnn.ops.inference_fusion import fuse_convolutions
+from jaxcnn.ops.fused_layers import combine, fused_convolution, fused_product, split_operands
+from jaxcnn.ops.inference_fusion import fuse_layers
 from jaxcnn.ops.native import PackedConvolution
 from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
 
 _PACKABLE = (
     primitive_of(dense.matrix_product),
     primitive_of(fused_convolution),
+    primitive_of(fused_product),
     jax.lax.conv_general_dilated_p,
 )
 
@@ -40,7 +41,7 @@ def freeze(
 
     On a CPU the kernels of convolutions without groups and of large dense layers are laid out for
     the native kernels once, and transformed for Winograd's method. That applies to convolutions
-    within `fast_on_cpu`, which those of an accelerated model are, in float32. `fuse_convolutions`
+    within `fast_on_cpu`, which those of an accelerated model are, in float32. `fuse_layers`
     is applied as well. On other platforms it is the function, compiled.
 
     Args:
@@ -56,7 +57,7 @@ def freeze(
     >>> double(jnp.array([[1.0, 3.0]])).tolist()
     [[2.0, 6.0]]
     """
-    function = fuse_convolutions(function)
+    function = fuse_layers(function)
     programs: dict[Any, Callable[..., Any]] = {}
 
     def frozen(*arguments: Any) -> Any:
@@ -91,7 +92,6 @@ def _compile(
     leaves = jax.tree.leaves(weights)
     with jax.ensure_compile_time_eval():
         program, shape = jax.make_jaxpr(function, return_shape=True)(*weights, *arguments)
-        program = _without_derivatives(program)
         packings = _packings(program.jaxpr, len(leaves)) if _are_on_one_cpu(leaves) else {}
         packed = jax.jit(lambda leaves: _pack(program, packings, leaves))(leaves)
     structure = jax.tree.structure(shape)
@@ -109,22 +109,6 @@ def _compile(
 
     compiled = jax.jit(infer, compiler_options=compiler_options)
     return lambda others: compiled(packed, used_leaves, others)
-
-
-def _without_derivatives(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The same program without derivatives of its own, which hide the product of a dense layer."""
-    jaxpr = program.jaxpr
-
-    def compute(_: int, equation: JaxprEqn, read: Read) -> Sequence[Any]:
-        if equation.primitive.name == "custom_vjp_call":
-            return jaxpr_as_fun(equation.params["call_jaxpr"])(*map(read, equation.invars))
-        return compute_equation(jaxpr, equation, read)
-
-    def results(*inputs: Any) -> list[Any]:
-        read = evaluate(program, dict(zip(jaxpr.invars, inputs, strict=True)), compute)
-        return [read(atom) for atom in jaxpr.outvars]
-
-    return jax.make_jaxpr(results)(*map(type_of, jaxpr.invars))
 
 
 def _are_on_one_cpu(leaves: Sequence[Any]) -> bool:
@@ -167,73 +151,71 @@ def _packing(equation: JaxprEqn, fixed: set[Var]) -> _Packing | None:
     def is_fixed(atom: Any) -> bool:
         return isinstance(atom, Literal) or atom in fixed
 
-    primitive, parameters = equation.primitive, equation.params
-    if primitive not in _PACKABLE:
+    if equation.primitive not in _PACKABLE:
         return None
-    images, kernel, *others = equation.invars
-    types = [type_of(atom) for atom in (images, kernel, equation.outvars[0])]
+    inputs, kernel, *others = equation.invars
+    types = [type_of(atom) for atom in (inputs, kernel, equation.outvars[0])]
     are_floats = all(each.dtype == jnp.float32 for each in types)
-    if is_fixed(images) or not is_fixed(kernel) or not are_floats or not native.can_compute(*types):
+    if is_fixed(inputs) or not is_fixed(kernel) or not are_floats or not native.can_compute(*types):
         return None
-    if primitive is primitive_of(dense.matrix_product):
-        return _of_product(images, kernel) if parameters["transposed"] == (False, False) else None
-    if primitive is primitive_of(fused_convolution):
-        channels, summand = split_operands(others, parameters["steps"])
-        if not all(map(is_fixed, channels)):
+    convolution = _as_convolution(equation, *types)
+    channels, summand = split_operands(others, equation.params.get("steps", ()))
+    if convolution is None or not all(map(is_fixed, channels)):
+        return None
+    return _packing_of(equation, convolution, channels, summand)
+
+
+def _as_convolution(
+    equation: JaxprEqn,
+    inputs: jax.ShapeDtypeStruct,
+    kernel: jax.ShapeDtypeStruct,
+    result: jax.ShapeDtypeStruct,
+) -> PackedConvolution | None:
+    """The convolution that an equation computes; products are one of images one pixel high."""
+    primitive, parameters = equation.primitive, equation.params
+    if primitive in (primitive_of(dense.matrix_product), primitive_of(fused_product)):
+        if parameters.get("transposed", (False, False)) != (False, False):
             return None
-        return _of_fused(images, kernel, channels, summand, parameters)
-    spec = conv_lowering.forward_spec(types[0], types[1], types[2], parameters)
-    is_marked = (equation.ctx.xla_metadata or {}).get(MARK) == NATIVE
-    return _of_convolution(images, kernel, spec) if spec and is_marked else None
-
-
-def _packed(images: Any, kernel: Any, spec: ConvSpec) -> PackedConvolution | None:
+        rows = math.prod(inputs.shape[:-1])
+        images = (1, 1, rows, inputs.shape[-1])
+        return PackedConvolution(images, (1, 1, *kernel.shape), native.Window())
+    if primitive is primitive_of(fused_convolution):
+        spec = parameters["spec"]
+    elif (equation.ctx.xla_metadata or {}).get(MARK) == NATIVE:
+        spec = conv_lowering.forward_spec(inputs, kernel, result, parameters)
+    else:
+        return None
+    if spec is None or spec.groups != 1:
+        return None
     window = window_of(spec)
-    if spec.groups != 1 or not window.fits(spec.image_size, spec.kernel_size):
-        return None
-    return PackedConvolution(type_of(images).shape, type_of(kernel).shape, window)
+    can_pack = window.fits(spec.image_size, spec.kernel_size)
+    return PackedConvolution(inputs.shape, kernel.shape, window) if can_pack else None
 
 
-def _of_convolution(images: Any, kernel: Any, spec: ConvSpec) -> _Packing | None:
-    convolution = _packed(images, kernel, spec)
-    if convolution is None:
-        return None
-    return _Packing(
-        (images,),
-        lambda read: convolution.pack(read(kernel)),
-        lambda read, packed: convolution(read(images), packed),
-    )
+def _packing_of(
+    equation: JaxprEqn, convolution: PackedConvolution, channels: Sequence[Atom], summand: Any
+) -> _Packing:
+    """That of an equation with this convolution, and with what follows it if it is fused."""
+    inputs, kernel = equation.invars[:2]
+    steps = equation.params.get("steps")  # None if nothing follows
+    activation = equation.params.get("activation", native.NO_ACTIVATION)
 
+    def pack(read: Read) -> tuple[Array, ...]:
+        packed = convolution.pack(read(kernel).reshape(convolution.kernel))
+        if steps is None:
+            return (packed,)
+        return packed, *combine(steps, list(map(read, channels)), convolution.kernel[3])
 
-def _of_fused(
-    images: Any, kernel: Any, channels: Sequence[Any], summand: Any, parameters: dict[str, Any]
-) -> _Packing | None:
-    convolution = _packed(images, kernel, parameters["spec"])
-    if convolution is None:
-        return None
+    def apply(read: Read, packed: tuple[Array, ...]) -> Array:
+        images = read(inputs).reshape(convolution.images)
+        if steps is None:
+            result = convolution(images, *packed)
+        else:
+            other = None if summand is None else read(summand).reshape(convolution.result)
+            result = convolution(images, *packed, activation, other)
+        return result.reshape(type_of(equation.outvars[0]).shape)
 
-    def pack(read: Read) -> tuple[Array, Array, Array]:
-        outputs = convolution.kernel[3]
-        factors_and_bias = combine(parameters["steps"], list(map(read, channels)), outputs)
-        return convolution.pack(read(kernel)), *factors_and_bias
-
-    def apply(read: Read, packed: tuple[Array, Array, Array]) -> Array:
-        other = None if summand is None else read(summand)
-        return convolution(read(images), *packed, parameters["activation"], other)
-
-    inputs = (images,) if summand is None else (images, summand)
-    return _Packing(inputs, pack, apply)
-
-
-def _of_product(left: Any, right: Any) -> _Packing:
-    """As a convolution of images one pixel high."""
-    shapes = ((1, 1, *type_of(left).shape), (1, 1, *type_of(right).shape))
-    convolution = PackedConvolution(*shapes, native.Window())
-    return _Packing(
-        (left,),
-        lambda read: convolution.pack(read(right)[None, None]),
-        lambda read, packed: convolution(read(left)[None, None], packed)[0, 0],
-    )
+    return _Packing((inputs,) if summand is None else (inputs, summand), pack, apply)
 
 
 def _live(jaxpr: Jaxpr, packings: dict[int, _Packing]) -> tuple[set[int], set[Var]]:

@@ -1,6 +1,6 @@
-"""A convolution, what follows it, and an activation as one pass over memory, on a CPU.
+"""A convolution or dense layer, and what follows it, as one pass over memory, on a CPU.
 
-`fuse_convolutions` rewrites the program of an inference. Biases and batch norm in evaluation, which
+`fuse_layers` rewrites the program of an inference. Biases and batch norm in evaluation, which
 multiply and add one number for each channel, become one factor and one addend. They, the other
 branch of a residual block and the activation are applied to the sums before they are stored. The
 programs of other platforms compute what the function does, operation by operation.
@@ -17,31 +17,49 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from jaxcnn.ops import conv_lowering, cpu_convolution, native
+from jaxcnn.ops import dense, native
 from jaxcnn.ops.activations import activation_at
-from jaxcnn.ops.conv_spec import ConvSpec
-from jaxcnn.ops.cpu_lowering import MARK
-from jaxcnn.ops.fused_convolution import PER_CHANNEL, fused_convolution
-from jaxcnn.ops.native import NO_ACTIVATION, Activation
-from jaxcnn.ops.programs import Atom, Read, Uses, compute_equation, evaluate, type_of
+from jaxcnn.ops.channels import pixel_sums
+from jaxcnn.ops.cpu_lowering import primitive_of
+from jaxcnn.ops.fused_layers import PER_CHANNEL, layer_of
+from jaxcnn.ops.native import NO_ACTIVATION, Activation, Kind
+from jaxcnn.ops.programs import (
+    Atom,
+    Read,
+    Uses,
+    compute_equation,
+    evaluate,
+    type_of,
+    without_derivatives,
+)
 
 # What needs its operand in memory. XLA fuses most others with what comes before: then there is a
 # pass over memory anyway, and nothing to gain.
-_STORING = ("conv_general_dilated", "for_known_devices", "materialize")
-MIN_OUTPUTS = 16  # fewer leave most of a vector register empty
+_STORING = (
+    "conv_general_dilated",
+    "dot_general",
+    "for_known_devices",
+    "materialize",
+    primitive_of(dense.matrix_product).name,
+)
+# The kernels compute other activations several times faster than XLA's fusions do.
+_SIMPLE = (Kind.CLIP, Kind.LEAKY_RELU)
 
 Function = Callable[..., Any]
 
 
-def fuse_convolutions(function: Function) -> Function:
-    """The same function, whose convolutions, biases, batch norms and activations are fused.
+def fuse_layers(function: Function) -> Function:
+    """The same function, whose layers, biases, batch norms and activations are fused.
 
     That applies to convolutions within `fast_on_cpu`, which those of an accelerated model are: of
-    images ``[N, H, W, C]``, without groups or with one for each channel. The activations are ReLU,
-    ReLU6, leaky ReLU, sigmoid, SiLU, both forms of GELU and hard-swish, those of `jax.nn`.
+    images ``[N, H, W, C]``, without groups or with one for each channel. It applies to products
+    ``[..., K]`` by ``[K, M]`` in float32, and in half precision to large ones of an accelerated
+    model. The activations are ReLU, ReLU6, leaky ReLU, sigmoid, SiLU, both forms of GELU and
+    hard-swish, those of `jax.nn`.
 
     Args:
-      function: of arrays, in any containers. Its derivatives need not be fast.
+      function: of arrays, in any containers. Where it defines derivatives of its own
+        (`jax.custom_vjp`), those of the result are JAX's instead.
 
     Returns:
       A function with the same arguments and results, equal up to rounding.
@@ -55,7 +73,7 @@ def fuse_convolutions(function: Function) -> Function:
     ...         )
     ...     return jax.nn.relu(y + bias)
     >>> arguments = jnp.ones((1, 4, 4, 2)), jnp.ones((1, 1, 2, 3)), jnp.array([-3.0, 0.0, 1.0])
-    >>> jax.jit(fuse_convolutions(layer))(*arguments)[0, 0, 0].tolist()
+    >>> jax.jit(fuse_layers(layer))(*arguments)[0, 0, 0].tolist()
     [0.0, 2.0, 3.0]
     """
 
@@ -64,7 +82,7 @@ def fuse_convolutions(function: Function) -> Function:
         if not native.available():
             return function(*arguments)
         program, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        results = _evaluate(program, jax.tree.leaves(arguments))
+        results = _evaluate(without_derivatives(program), jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shape), results)
 
     return fused
@@ -72,11 +90,12 @@ def fuse_convolutions(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class _Fusion:
-    """A convolution and the equations after it that become part of it.
+    """A convolution or a product, and the equations after it that become part of it.
 
     Attributes:
-      spec: of the convolution.
-      operands: its images and its kernel.
+      layer: computes all of it, from the operands, those of the steps, and the summand.
+      shape: of the result of the convolution or product; what follows may reshape it.
+      operands: its images or inputs, and its kernel.
       equations: the numbers of all equations; the result is that of the last.
       steps: what follows, in order: keys of `PER_CHANNEL`.
       channels: the other operand of each step, a number for each channel.
@@ -84,7 +103,8 @@ class _Fusion:
       activation: after that.
     """
 
-    spec: ConvSpec
+    layer: Callable[..., Array]
+    shape: tuple[int, ...]
     operands: tuple[Atom, Atom]
     equations: tuple[int, ...]
     steps: tuple[str, ...] = ()
@@ -106,12 +126,15 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     jaxpr = program.jaxpr
     fusions = {fusion.equations[-1]: fusion for fusion in _fusions(jaxpr)}
     absorbed = {number for each in fusions.values() for number in each.equations[:-1]}
+    stored = {jaxpr.eqns[number].outvars[0] for number in fusions}
 
     def compute(number: int, equation: JaxprEqn, read: Read) -> Sequence[Any] | None:
         if number in absorbed:
             return None
         if fusion := fusions.get(number):
-            return [_compute(fusion, read)]
+            return [_compute(fusion, read).reshape(equation.outvars[0].aval.shape)]
+        if _sums_pixels(equation) and equation.invars[0] in stored:
+            return [pixel_sums(read(equation.invars[0]))]
         return compute_equation(jaxpr, equation, read)
 
     read = evaluate(program, dict(zip(jaxpr.invars, arguments, strict=True)), compute)
@@ -119,60 +142,61 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
 
 
 def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
-    """Those of all convolutions after which there is something to fuse."""
+    """Those of all layers after which there is something to fuse."""
     uses, makers = Uses(jaxpr), {}
     for equation in jaxpr.eqns:
         makers.update(dict.fromkeys(equation.outvars, equation))
     fusions: list[_Fusion] = []
-    fused: set[int] = set()  # equations; the sum of two convolutions becomes part of the first
+    fused: set[int] = set()  # equations; the sum of two layers becomes part of the first
 
     def is_stored_anyway(variable: Var) -> bool:
         user = uses.only(variable)
-        return user is None or user in fused or jaxpr.eqns[user].primitive.name in _STORING
+        if user is None or user in fused:
+            return True
+        if jaxpr.eqns[user].primitive.name == "reshape":
+            return is_stored_anyway(jaxpr.eqns[user].outvars[0])
+        return jaxpr.eqns[user].primitive.name in _STORING
 
     for number, equation in enumerate(jaxpr.eqns):
-        spec = _forward_spec(equation)
-        fusion = spec and _follow(jaxpr, number, spec, uses, makers, fused)
-        if fusion and is_stored_anyway(jaxpr.eqns[fusion.equations[-1]].outvars[0]):
+        layer = layer_of(equation)
+        fusion = layer and _follow(jaxpr, number, layer, uses, makers, fused)
+        if fusion is None:
+            continue
+        result = jaxpr.eqns[fusion.equations[-1]].outvars[0]
+        if fusion.activation.kind not in _SIMPLE or is_stored_anyway(result):
             fusions.append(fusion)
             fused.update(fusion.equations)
     return fusions
 
 
-def _forward_spec(equation: JaxprEqn) -> ConvSpec | None:
-    """The specification of a convolution that can be fused; None for all other equations."""
-    if equation.primitive is not jax.lax.conv_general_dilated_p:
-        return None
-    if MARK not in (equation.ctx.xla_metadata or {}):
-        return None
-    images, kernel, result = map(type_of, (*equation.invars, *equation.outvars))
-    spec = conv_lowering.forward_spec(images, kernel, result, equation.params)
-    if spec is None or kernel.shape[-1] < MIN_OUTPUTS:
-        return None
-    can_fuse = cpu_convolution.can_activate(spec, images, kernel)
-    return spec if can_fuse and native.can_compute(images, kernel) else None
+def _sums_pixels(equation: JaxprEqn) -> bool:
+    """Whether it sums images ``f32[N, H, W, C]`` to ``[N, C]``."""
+    if equation.primitive is not jax.lax.reduce_sum_p or equation.params["axes"] != (1, 2):
+        return False
+    images = type_of(equation.invars[0])
+    return images.ndim == 4 and images.dtype == jnp.float32
 
 
 def _follow(
     jaxpr: Jaxpr,
     number: int,
-    spec: ConvSpec,
+    layer: Callable[..., Array],
     uses: Uses,
     makers: dict[Var, JaxprEqn],
     fused: set[int],
 ) -> _Fusion | None:
-    """What follows the convolution that is this equation, up to those that are fused already."""
-    images, kernel = jaxpr.eqns[number].invars
+    """What follows the layer that is this equation, up to those that are fused already."""
+    inputs, kernel = jaxpr.eqns[number].invars
     value = jaxpr.eqns[number].outvars[0]
-    result = type_of(value)
-    fusion, largest = _Fusion(spec, (images, kernel), (number,)), None
+    shape, dtype = type_of(value).shape, type_of(value).dtype
+    fusion, largest = _Fusion(layer, shape, (inputs, kernel), (number,)), None
     while not fusion.is_complete:
-        numbers, longer = _absorb_next(fusion, jaxpr, value, result, uses, makers)
+        numbers, longer = _absorb_next(fusion, jaxpr, value, dtype, uses, makers)
         if longer is None or not fused.isdisjoint(numbers):
             break
         fusion = replace(longer, equations=(*fusion.equations, *numbers))
         value = jaxpr.eqns[numbers[-1]].outvars[0]
-        if type_of(value).dtype == result.dtype and fusion.has_operations:
+        if type_of(value).dtype == dtype and fusion.has_operations:
             largest = fusion
     return largest
 
@@ -181,7 +205,7 @@ def _absorb_next(
     fusion: _Fusion,
     jaxpr: Jaxpr,
     value: Var,
-    result: jax.ShapeDtypeStruct,
+    dtype: np.dtype,
     uses: Uses,
     makers: dict[Var, JaxprEqn],
 ) -> tuple[Sequence[int], _Fusion | None]:
@@ -195,14 +219,14 @@ def _absorb_next(
     user = uses.only(value)
     if user is None:
         return [], None
-    return [user], _absorb(fusion, jaxpr.eqns[user], value, result, makers)
+    return [user], _absorb(fusion, jaxpr.eqns[user], value, dtype, makers)
 
 
 def _absorb(
     fusion: _Fusion,
     equation: JaxprEqn,
     value: Var,
-    result: jax.ShapeDtypeStruct,
+    dtype: np.dtype,
     makers: dict[Var, JaxprEqn],
 ) -> _Fusion | None:
     """A fusion and what the next equation does; None if that cannot be part of it.
@@ -211,10 +235,10 @@ def _absorb(
       fusion: up to this equation.
       equation: uses `value`.
       value: what the fusion computes so far.
-      result: of its convolution.
+      dtype: of the result of its layer.
       makers: the equation of each variable.
     """
-    name = equation.primitive.name
+    name, shape = equation.primitive.name, type_of(value).shape
     if name == "materialize" and equation.params["when"] == "backward":
         return fusion
     if name == "convert_element_type":
@@ -222,7 +246,9 @@ def _absorb(
         return fusion if is_floating else None
     if name in PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
         other = equation.invars[1 if equation.invars[0] is value else 0]
-        return _absorb_operand(fusion, name, other, result, makers)
+        return _absorb_operand(fusion, name, other, shape, dtype, makers)
+    if name == "reshape":
+        return fusion if type_of(equation.outvars[0]).shape[-1:] == shape[-1:] else None
     return None
 
 
@@ -230,21 +256,22 @@ def _absorb_operand(
     fusion: _Fusion,
     name: str,
     other: Atom,
-    result: jax.ShapeDtypeStruct,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
     makers: dict[Var, JaxprEqn],
 ) -> _Fusion | None:
     """A fusion and a step with another operand: a number for each channel, or a summand."""
     if fusion.summand is not None:
         return None
-    channel = _per_channel(other, result.shape[-1], makers)
+    channel = _per_channel(other, shape[-1], makers)
     if channel is not None:
         return replace(fusion, steps=(*fusion.steps, name), channels=(*fusion.channels, channel))
-    is_sum = name == "add" and _is_summand(other, result.shape, result.dtype)
+    is_sum = name == "add" and _is_summand(other, shape, dtype)
     return replace(fusion, summand=other) if is_sum else None
 
 
 def _is_summand(atom: Atom, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Whether kernels can add this to a convolution's result of this shape and type."""
+    """Whether kernels can add this to a layer's result of this shape and type."""
     are_floats = type_of(atom).dtype == dtype == jnp.float32
     return are_floats and type_of(atom).shape == shape and not isinstance(atom, Literal)
 
@@ -267,15 +294,9 @@ def _per_channel(atom: Atom, outputs: int, makers: dict[Var, JaxprEqn]) -> Atom 
 
 
 def _compute(fusion: _Fusion, read: Read) -> Array:
-    images, kernel = map(read, fusion.operands)
+    operands = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
-    summands = [] if fusion.summand is None else [read(fusion.summand)]
-    return fused_convolution(
-        images,
-        kernel,
-        *channels,
-        *summands,
-        spec=fusion.spec,
-        steps=fusion.steps,
-        activation=fusion.activation,
+    summands = [] if fusion.summand is None else [read(fusion.summand).reshape(fusion.shape)]
+    return fusion.layer(
+        *operands, *channels, *summands, steps=fusion.steps, activation=fusion.activation
     )

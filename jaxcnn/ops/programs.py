@@ -51,6 +51,25 @@ def compute_equation(jaxpr: Jaxpr, equation: JaxprEqn, read: Read) -> Sequence[A
     return jaxpr_as_fun(ClosedJaxpr(program, ()))(*map(read, inputs))
 
 
+def without_derivatives(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program, in which no function has derivatives of its own (`jax.custom_vjp`).
+
+    Such a function is one equation, which hides those of its body.
+    """
+    jaxpr = program.jaxpr
+
+    def compute(_: int, equation: JaxprEqn, read: Read) -> Sequence[Any]:
+        if equation.primitive.name == "custom_vjp_call":
+            return jaxpr_as_fun(equation.params["call_jaxpr"])(*map(read, equation.invars))
+        return compute_equation(jaxpr, equation, read)
+
+    def results(*inputs: Any) -> list[Any]:
+        read = evaluate(program, dict(zip(jaxpr.invars, inputs, strict=True)), compute)
+        return [read(atom) for atom in jaxpr.outvars]
+
+    return jax.make_jaxpr(results)(*map(type_of, jaxpr.invars))
+
+
 class Uses:
     """Which equations of a program use a variable, by their numbers; once for each operand."""
 

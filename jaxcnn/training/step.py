@@ -59,7 +59,7 @@ class EvalStep:
             return self.network.apply(params, frozen, model_state, images, sharding, train=False)[0]
 
         is_sharded = sharding is not UNSHARDED
-        infer = apply if is_sharded else ops.fuse_convolutions(apply)
+        infer = apply if is_sharded else ops.fuse_layers(apply)
         return infer(params, state.frozen, state.model_state, images)
 
 

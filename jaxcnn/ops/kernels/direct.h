@@ -168,8 +168,10 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     const Buffer sums(pixels * panels.width * std::min(panels_together, mine.Size()));
     const Buffer packed(kPackedRows * panels.width);
     const auto weights = [&](Index panel, Index first, Index rows) -> PanelRows {
-      if (kernel.packed)
-        return {kernel.packed + (panel * kernel.Rows() + first) * panels.width, panels.width};
+      if (kernel.packed) {
+        const float* const data = kernel.packed + (panel * kernel.Rows() + first) * panels.width;
+        return {data, panels.width, data + kernel.Rows() * panels.width, panels.width};
+      }
       const float* const unpacked = kernel.data + first * g.outputs + panels.FirstColumn(panel);
       const float* const next = kernel.is_flipped ? nullptr : unpacked + panels.width;
       if (!packs && panels.ColumnCount(panel) == panels.width)

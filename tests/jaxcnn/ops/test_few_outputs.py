@@ -45,7 +45,7 @@ def test_the_bias_of_each_output_reaches_each_column():
         sums = lax.conv_general_dilated(images, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
         return jax.nn.relu(sums + bias)
 
-    result = jax.jit(ops.fuse_convolutions(layer))(images, kernel, bias)
+    result = jax.jit(ops.fuse_layers(layer))(images, kernel, bias)
     expected = np.broadcast_to(np.float32([0, 0, 0, 1, 2]), (2, 12, 16, 5))
     np.testing.assert_array_equal(result, expected)
 
