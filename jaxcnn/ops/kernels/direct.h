@@ -204,7 +204,9 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
                            ? std::max<Index>(1, kBlockPixels / g.columns) * g.columns
                            : kBlockPixels;
   const Index blocks = CeilDiv(g.PixelCount(), pixels);
-  const Index parts = std::min(panels.count, CeilDiv(4 * ThreadCount(pool), blocks));
+  Index parts = CeilDiv(4 * ThreadCount(pool), blocks);
+  if (parts * blocks % ThreadCount(pool) != 0) parts *= 2;  // or the last unit is waited for
+  parts = std::min(panels.count, parts);
   const Index units = blocks * parts;
   const Index shares = ShareCount(pool, units, pixels * kernel.Rows());
   ParallelFor(pool, shares, [&, pixels, parts, units, shares, panel_size](Index share) {
