@@ -64,6 +64,21 @@ inline void ProductWithTransposed(ffi::ThreadPool& pool, Index m, Index n, Index
   });
 }
 
+// Rows of a panel, and those that are used after them, to be fetched into a cache; null if they
+// need not be.
+struct PanelPiece {
+  PanelRows rows;
+  const float* next = nullptr;
+  Index next_stride = 0;
+
+  // Fetches some of the next rows, all at once.
+  void Fetch(Range rows, Index width) const {
+    for (Index row = rows.first; row < rows.last; ++row)
+      for (Index lane = 0; lane < width; lane += kLanes)
+        __builtin_prefetch(next + row * next_stride + lane, 0, 2);
+  }
+};
+
 // The windows of a block of result pixels, and their convolution with panels of a kernel.
 class WindowBlock {
  public:
@@ -91,21 +106,22 @@ class WindowBlock {
 
   // Computes the outputs of a range of panels for the prepared pixels.
   //
-  // weights(panel, first, count) returns the kernel's rows of a panel from `first` on, at most
-  // `max_rows` of them. Each piece of rows is used by all panels before the next one, which is the
-  // order of the weights in memory. The sums are [panel][pixel][panels.width].
+  // weights(panel, first, count) returns a PanelPiece, the kernel's rows of a panel from `first`
+  // on, at most `max_rows` of them. Each piece of rows is used by all panels before the next one,
+  // which is the order of the weights in memory. The sums are [panel][pixel][panels.width].
   template <class Weights>
   void Convolve(const Panels& panels, Range range, Index max_rows, Weights weights, float* sums,
                 const Epilogue& epilogue, float* result) const {
     // Each pass of a tile is over several short runs, or over a piece of a long one.
     const Index runs_together = std::max<Index>(1, max_rows / runs_.length);
-    const Index piece = EvenSize(runs_.length, max_rows);
+    const Index max_length = EvenSize(runs_.length, max_rows);
     for (Index run = 0; run < runs_.count; run += runs_together)
-      for (Index k = 0; k < runs_.length; k += piece)
+      for (Index k = 0; k < runs_.length; k += max_length)
         for (Index panel = range.first; panel < range.last; ++panel) {
           const Index runs = std::min(runs_together, runs_.count - run);
-          const Index length = std::min(piece, runs_.length - k);
-          const PanelRows right = weights(panel, run * runs_.length + k, runs * length);
+          const Index length = std::min(max_length, runs_.length - k);
+          const Index rows = runs * length;
+          const PanelPiece piece = weights(panel, run * runs_.length + k, rows);
           const bool is_first = run + k == 0;
           const bool is_last = run + runs == runs_.count && k + length == runs_.length;
           const Index column = panels.FirstColumn(panel);
@@ -114,12 +130,11 @@ class WindowBlock {
               is_last ? result + first_ * g_.result_stride + column : nullptr;
           const Epilogue panel_epilogue = epilogue.From(column);
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
-            if (right.next) {  // fetch a tile's share of the next panel's rows
-              const Index rows = runs * length;
-              for (Index row = rows * pixel / count_; row < rows * (pixel + count) / count_; ++row)
-                for (Index lane = 0; lane < panels.width; lane += kLanes)
-                  __builtin_prefetch(right.next + row * right.next_stride + lane, 0, 2);
-            }
+            PanelRows right = piece.rows;
+            if (piece.next && piece.next_stride == panels.width)
+              right = panels.Fetching(right.data, piece.next, rows, {pixel, pixel + count}, count_);
+            else if (piece.next)
+              piece.Fetch({rows * pixel / count_, rows * (pixel + count) / count_}, panels.width);
             const Sink sink = {panel_sums + pixel * panels.width,
                                panels.width,
                                is_first,
@@ -127,8 +142,8 @@ class WindowBlock {
                                g_.result_stride,
                                panels.ColumnCount(panel),
                                panel_epilogue};
-            panels.RowsTile(panel, count)(&window_starts_[pixel], &offsets_[run], runs, k, length,
-                                          right, sink);
+            panels.RowsTile(panel, count, right.next)(&window_starts_[pixel], &offsets_[run], runs,
+                                                      k, length, right, sink);
           });
         }
   }
@@ -167,17 +182,17 @@ inline void ConvolveFewPixels(ffi::ThreadPool& pool, const Geometry& g, const fl
     const Range mine = PartOf(panels.count, share, shares);
     const Buffer sums(pixels * panels.width * std::min(panels_together, mine.Size()));
     const Buffer packed(kPackedRows * panels.width);
-    const auto weights = [&](Index panel, Index first, Index rows) -> PanelRows {
+    const auto weights = [&](Index panel, Index first, Index rows) -> PanelPiece {
       if (kernel.packed) {
         const float* const data = kernel.packed + (panel * kernel.Rows() + first) * panels.width;
-        return {data, panels.width, data + kernel.Rows() * panels.width, panels.width};
+        return {{data, panels.width}, data + kernel.Rows() * panels.width, panels.width};
       }
       const float* const unpacked = kernel.data + first * g.outputs + panels.FirstColumn(panel);
       const float* const next = kernel.is_flipped ? nullptr : unpacked + panels.width;
       if (!packs && panels.ColumnCount(panel) == panels.width)
-        return {unpacked, g.outputs, next, g.outputs};
+        return {{unpacked, g.outputs}, next, g.outputs};
       kernel.Pack(panels, panel, first, rows, packed);
-      return {packed, panels.width, next, g.outputs};
+      return {{packed, panels.width}, next, g.outputs};
     };
     for (Index panel = mine.first; panel < mine.last; panel += panels_together) {
       const Range range = {panel, std::min(mine.last, panel + panels_together)};
@@ -209,7 +224,8 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
   parts = std::min(panels.count, parts);
   const Index units = blocks * parts;
   const Index shares = ShareCount(pool, units, pixels * kernel.Rows());
-  ParallelFor(pool, shares, [&, pixels, parts, units, shares, panel_size](Index share) {
+  const bool fetches = panels.count * panel_size >= kLargeKernel;
+  ParallelFor(pool, shares, [&, pixels, parts, units, shares, panel_size, fetches](Index share) {
     const Buffer sums(pixels * panels.width);
     WindowBlock windows(g, images, pixels);
     Index prepared = -1;
@@ -220,8 +236,10 @@ inline void ConvolveManyPixels(ffi::ThreadPool& pool, const Geometry& g, const f
       if (block != prepared)
         windows.Prepare(block * pixels, std::min(g.PixelCount(), (block + 1) * pixels));
       prepared = block;
-      const auto weights = [&](Index panel, Index first, Index) -> PanelRows {
-        return {packed + panel * panel_size + first * panels.width, panels.width};
+      const auto weights = [&](Index panel, Index first, Index rows) -> PanelPiece {
+        const float* const data = packed + panel * panel_size + first * panels.width;
+        const float* const next = fetches ? data + rows * panels.width : nullptr;
+        return {{data, panels.width}, next, panels.width};
       };
       for (Index panel = range.first; panel < range.last; ++panel)
         windows.Convolve(panels, {panel, panel + 1}, kPackedRows, weights, sums, epilogue, result);

@@ -65,26 +65,34 @@ inline __attribute__((always_inline)) void AddOuterProduct(Vector (&tile)[ROWS][
     for (int v = 0; v < VECTORS; ++v) tile[row][v] += left(row) * right[v];
 }
 
-// Rows of a panel; `stride` is the distance from one to the next. The same rows of the next panel,
-// to be fetched into a cache, are at `next`; null if they need not be.
+// Rows of a panel; `stride` is the distance from one to the next. While they are used, the floats
+// at `next` are fetched into a cache, `step` further after each row; null if nothing is to be
+// fetched.
 struct PanelRows {
   const float* data;
   Index stride;
   const float* next = nullptr;
-  Index next_stride = 0;
+  Index step = 0;
 };
 
 // A tile whose left factor is given row by row: the sum over runs and k < length of
 //   lefts[row][offsets[run] + offset + k] * right[run * length + k][:]
-template <int ROWS, int VECTORS>
+template <int ROWS, int VECTORS, bool FETCHES>
 void MultiplyRows(const float* const* lefts, const Index* offsets, Index runs, Index offset,
-                  Index length, PanelRows right, const Sink& sink) {
+                  Index length, const PanelRows& right, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
   const float* left[ROWS];
   for (int row = 0; row < ROWS; ++row) left[row] = lefts[row] + offset;
+  const float *panel_row = right.data, *next = right.next;
+  const Index stride = right.stride, step = right.step;
   for (Index run = 0; run < runs; ++run) JAXCNN_UNROLL_4
-    for (Index k = offsets[run]; k < offsets[run] + length; ++k, right.data += right.stride)
-      AddOuterProduct(tile, right.data, [&](int row) { return left[row][k]; });
+    for (Index k = offsets[run]; k < offsets[run] + length; ++k, panel_row += stride) {
+      AddOuterProduct(tile, panel_row, [&](int row) { return left[row][k]; });
+      if constexpr (FETCHES) {
+        __builtin_prefetch(next, 0, 2);
+        next += step;
+      }
+    }
   StoreTile(tile, sink);
 }
 
@@ -95,6 +103,10 @@ template <int ROWS, int VECTORS>
 void MultiplyColumns(const float* const* lefts, const float* const* panels, Index lines,
                      Index length, Index offset, Index step, Index stride, const Sink& sink) {
   Vector tile[ROWS][VECTORS] = {};
+  if (!sink.is_first)  // the partial sums of a large gradient are in no near cache
+    for (int row = 0; row < ROWS; ++row)
+      for (int v = 0; v < VECTORS; ++v)
+        __builtin_prefetch(sink.sums + row * sink.pitch + v * kLanes, 1);
   for (Index line = 0; line < lines; ++line) {
     const float* left = lefts[line] + offset;
     const float* panel_row = panels[line];
@@ -105,24 +117,35 @@ void MultiplyColumns(const float* const* lefts, const float* const* panels, Inde
   StoreTile(tile, sink);
 }
 
-using RowsFunction = decltype(&MultiplyRows<1, 1>);
+using RowsFunction = decltype(&MultiplyRows<1, 1, false>);
 using ColumnsFunction = decltype(&MultiplyColumns<1, 1>);
 
+// The functions for tiles of one size.
+struct TileFunctions {
+  RowsFunction rows, rows_that_fetch;
+  ColumnsFunction columns;
+};
+
 template <int VECTORS, int... ROW>
-constexpr std::array<std::pair<RowsFunction, ColumnsFunction>, kMaxRows> FunctionsOfVectors(
+constexpr std::array<TileFunctions, kMaxRows> FunctionsOfVectors(
     std::integer_sequence<int, ROW...>) {
-  return {{{MultiplyRows<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS>,
+  return {{{MultiplyRows<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS, false>,
+            MultiplyRows<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS, true>,
             MultiplyColumns<std::min(ROW + 1, MaxRows(VECTORS)), VECTORS>}...}};
 }
 
 template <int... V>
 constexpr auto AllFunctions(std::integer_sequence<int, V...>) {
-  return std::array<std::array<std::pair<RowsFunction, ColumnsFunction>, kMaxRows>, kMaxVectors>{
+  return std::array<std::array<TileFunctions, kMaxRows>, kMaxVectors>{
       {FunctionsOfVectors<V + 1>(std::make_integer_sequence<int, kMaxRows>{})...}};
 }
 
 // [vectors - 1][rows - 1]
 constexpr auto kTileFunctions = AllFunctions(std::make_integer_sequence<int, kMaxVectors>{});
+
+// Floats of packed kernels that are read from beyond the second-level cache, also for the next
+// block.
+constexpr Index kLargeKernel = 1 << 18;
 
 // How the columns of a right factor are divided into panels. All take `width` floats a row in
 // memory, but only as many vectors of the last one are computed as it has columns.
@@ -150,11 +173,21 @@ struct Panels {
   Index TileSize() const { return TileRows() * width; }
 
   // The functions for a panel's tiles of this many rows.
-  RowsFunction RowsTile(Index panel, Index rows) const {
-    return kTileFunctions[VectorCount(panel) - 1][rows - 1].first;
+  RowsFunction RowsTile(Index panel, Index rows, bool fetches = false) const {
+    const TileFunctions& functions = kTileFunctions[VectorCount(panel) - 1][rows - 1];
+    return fetches ? functions.rows_that_fetch : functions.rows;
   }
   ColumnsFunction ColumnsTile(Index panel, Index rows) const {
-    return kTileFunctions[VectorCount(panel) - 1][rows - 1].second;
+    return kTileFunctions[VectorCount(panel) - 1][rows - 1].columns;
+  }
+
+  // Packed rows, `count` of them, for a tile that has these of `all` rows of the left factor. It
+  // fetches its share of as many rows at `next`, a little with each of its own: all at once would
+  // keep the processor from computing.
+  PanelRows Fetching(const float* rows, const float* next, Index count, Range tile,
+                     Index all) const {
+    return {rows, width, next + count * width * tile.first / all,
+            CeilDiv(width * tile.Size(), all)};
   }
 
   // Calls f(first, count) for each tile of this many rows, as equal in size as possible.

@@ -43,6 +43,7 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
   constexpr Index kElements = Scheme::kSide * Scheme::kSide;
   constexpr Index kDepth = 256;  // channels of a sum; longer sums have larger rounding errors
   const Index channels = g.channels, panel_size = channels * panels.width;
+  const bool fetches = kElements * panels.count * panel_size >= kLargeKernel;
   const Buffer pixels(kElements * block_size * channels), zeros(channels);
   const Buffer sums(kElements * block_size * panels.width);
   std::fill_n(static_cast<float*>(zeros), channels, 0.0f);
@@ -56,15 +57,23 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
                             block_size * channels);
     for (Index panel = 0; panel < panels.count; ++panel) {
       for (Index element = 0; element < kElements; ++element)
-        for (Index k = 0; k < channels; k += kDepth)
+        for (Index k = 0; k < channels; k += kDepth) {
+          const float* const rows_of_panel =
+              weights + (element * panels.count + panel) * panel_size + k * panels.width;
+          const Index depth = std::min(kDepth, channels - k);
+          const float* const next =
+              rows_of_panel + (k + depth < channels ? depth * panels.width
+                                                    : panels.count * panel_size - k * panels.width);
           panels.ForEachTile(tiles.Size(), [&](Index row, Index rows) {
-            const Index at = (element * panels.count + panel) * panel_size + k * panels.width;
             const Index first_row = element * block_size + row;
-            panels.RowsTile(panel, rows)(&lefts[first_row], &no_offset, 1, k,
-                                         std::min(kDepth, channels - k),
-                                         {weights + at, panels.width},
-                                         {sums + first_row * panels.width, panels.width, k == 0});
+            const PanelRows right = fetches ? panels.Fetching(rows_of_panel, next, depth,
+                                                              {row, row + rows}, tiles.Size())
+                                            : PanelRows{rows_of_panel, panels.width};
+            panels.RowsTile(panel, rows, fetches)(
+                &lefts[first_row], &no_offset, 1, k, depth, right,
+                {sums + first_row * panels.width, panels.width, k == 0});
           });
+        }
       TransformSums<Scheme>(g, tiling, panels, panel, sums, block_size * panels.width, tiles,
                             epilogue, result);
     }
