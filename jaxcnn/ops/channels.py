@@ -4,6 +4,8 @@ XLA:CPU takes ten to fifty times as long as the memory bandwidth requires to sum
 of ``[N, H, W, C]``: it walks through the array in strides, once for each of the few channels. The
 CPU program therefore sums whole rows of ``W * C`` neighboring elements first, and then the
 remaining axes. GPU and TPU programs keep JAX's own sum.
+
+`pixel_sums` is for the means of inference, over the pixels of each image.
 """
 
 import math

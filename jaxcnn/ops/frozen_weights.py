@@ -200,19 +200,16 @@ def _packing_of(
     steps = equation.params.get("steps")  # None if nothing follows
     activation = equation.params.get("activation", native.NO_ACTIVATION)
 
-    def pack(read: Read) -> tuple[Array, ...]:
+    def pack(read: Read) -> tuple[Array, Array | None, Array | None]:
         packed = convolution.pack(read(kernel).reshape(convolution.kernel))
         if steps is None:
-            return (packed,)
+            return packed, None, None
         return packed, *combine(steps, list(map(read, channels)), convolution.kernel[3])
 
-    def apply(read: Read, packed: tuple[Array, ...]) -> Array:
+    def apply(read: Read, packed: tuple[Array, Array | None, Array | None]) -> Array:
         images = read(inputs).reshape(convolution.images)
-        if steps is None:
-            result = convolution(images, *packed)
-        else:
-            other = None if summand is None else read(summand).reshape(convolution.result)
-            result = convolution(images, *packed, activation, other)
+        other = None if summand is None else read(summand).reshape(convolution.result)
+        result = convolution(images, *packed, activation, other)
         return result.reshape(type_of(equation.outvars[0]).shape)
 
     return _Packing((inputs,) if summand is None else (inputs, summand), pack, apply)

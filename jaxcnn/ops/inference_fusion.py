@@ -132,7 +132,7 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         if number in absorbed:
             return None
         if fusion := fusions.get(number):
-            return [_compute(fusion, read).reshape(equation.outvars[0].aval.shape)]
+            return [_compute(fusion, read).reshape(type_of(equation.outvars[0]).shape)]
         if _sums_pixels(equation) and equation.invars[0] in stored:
             return [pixel_sums(read(equation.invars[0]))]
         return compute_equation(jaxpr, equation, read)
