@@ -12,8 +12,10 @@ import math
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.extend.core import JaxprEqn
 
 from jaxcnn.ops import cpu_lowering, native
+from jaxcnn.ops.programs import type_of
 
 MAX_TERMS = 256  # of a sum of pixels, one after the other: rounding errors grow with their number
 MIN_ROW_SIZE = 256  # neighboring elements summed together, if the images have that many
@@ -82,3 +84,11 @@ def _native_pixel_sums(images):
 
 # Sums ``[N, C]`` of images ``f32[N, H, W, C]`` that are in memory.
 pixel_sums = cpu_lowering.with_cpu_kernel(_reference_pixel_sums, _native_pixel_sums)
+
+
+def sums_pixels(equation: JaxprEqn) -> bool:
+    """Whether an equation of a traced program computes what `pixel_sums` does."""
+    if equation.primitive is not lax.reduce_sum_p or equation.params["axes"] != (1, 2):
+        return False
+    images = type_of(equation.invars[0])
+    return images.ndim == 4 and images.dtype == jnp.float32

@@ -39,10 +39,11 @@ def freeze(
 ) -> Callable[..., Any]:
     """The function with its first arguments fixed, compiled.
 
-    On a CPU the kernels of convolutions without groups and of large dense layers are laid out for
-    the native kernels once, and transformed for Winograd's method. That applies to convolutions
-    within `fast_on_cpu`, which those of an accelerated model are, in float32. `fuse_layers`
-    is applied as well. On other platforms it is the function, compiled.
+    On a CPU the kernels of convolutions without groups and of dense layers are laid out for the
+    native kernels once, and transformed for Winograd's method. That applies in float32, to
+    convolutions within `fast_on_cpu`, which those of an accelerated model are, and to dense layers
+    that are large or have a bias. `fuse_layers` is applied as well. On other platforms it is the
+    function, compiled.
 
     Args:
       function: of arrays, in any containers.

@@ -56,13 +56,13 @@ def _follow(result, others, steps, activation):
     return apply_activation(activation, result).astype(dtype)
 
 
-def _reference_convolution(images, kernel, *others, spec, steps, activation):
+def _reference_fused_convolution(images, kernel, *others, spec, steps, activation):
     with fast_on_cpu():
         result = cpu_convolution.xla_convolve(spec, images, kernel)
     return _follow(result, others, steps, activation)
 
 
-def _native_convolution(images, kernel, *others, spec, steps, activation):
+def _native_fused_convolution(images, kernel, *others, spec, steps, activation):
     channels, summand = split_operands(others, steps)
     dtype = images.dtype
     if not cpu_convolution.can_be_native(spec, images, kernel):
@@ -73,34 +73,29 @@ def _native_convolution(images, kernel, *others, spec, steps, activation):
     ).astype(dtype)
 
 
-fused_convolution = with_cpu_kernel(_reference_convolution, _native_convolution, in_bfloat16=True)
+fused_convolution = with_cpu_kernel(
+    _reference_fused_convolution, _native_fused_convolution, in_bfloat16=True
+)
 
 
-def _reference_product(inputs, kernel, *others, steps, activation, precision):
+def _reference_fused_product(inputs, kernel, *others, steps, activation, precision):
     contracted = (inputs.ndim - 1,), (0,)
     result = lax.dot_general(inputs, kernel, (contracted, ((), ())), precision=precision)
     return _follow(result, others, steps, activation)
 
 
-def _native_product(inputs, kernel, *others, steps, activation, precision):
+def _native_fused_product(inputs, kernel, *others, steps, activation, precision):
     """As a convolution of images one pixel high."""
-    channels, summand = split_operands(others, steps)
     images = inputs.reshape(1, 1, -1, inputs.shape[-1])
-    summands = [] if summand is None else [summand.reshape(1, 1, -1, kernel.shape[1])]
+    channels, summands = others[: len(steps)], others[len(steps) :]
+    rows = [summand.reshape(1, 1, -1, kernel.shape[1]) for summand in summands]
     spec = conv_spec(images.shape[1:3], (1, 1), (1, 1), "VALID", precision=precision)
-    result = _native_convolution(
-        images,
-        kernel[None, None],
-        *channels,
-        *summands,
-        spec=spec,
-        steps=steps,
-        activation=activation,
-    )
+    operands = images, kernel[None, None], *channels, *rows
+    result = _native_fused_convolution(*operands, spec=spec, steps=steps, activation=activation)
     return result.reshape(*inputs.shape[:-1], kernel.shape[1])
 
 
-fused_product = with_cpu_kernel(_reference_product, _native_product, in_bfloat16=True)
+fused_product = with_cpu_kernel(_reference_fused_product, _native_fused_product, in_bfloat16=True)
 
 
 def layer_of(equation: JaxprEqn) -> Callable[..., Array] | None:

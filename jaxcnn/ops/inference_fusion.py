@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 from jaxcnn.ops import dense, native
 from jaxcnn.ops.activations import activation_at
-from jaxcnn.ops.channels import pixel_sums
+from jaxcnn.ops.channels import pixel_sums, sums_pixels
 from jaxcnn.ops.cpu_lowering import primitive_of
 from jaxcnn.ops.fused_layers import PER_CHANNEL, layer_of
 from jaxcnn.ops.native import NO_ACTIVATION, Activation, Kind
@@ -122,7 +122,7 @@ class _Fusion:
 
 
 def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
-    """The results of a program, whose convolutions are fused."""
+    """The results of a program, whose layers are fused."""
     jaxpr = program.jaxpr
     fusions = {fusion.equations[-1]: fusion for fusion in _fusions(jaxpr)}
     absorbed = {number for each in fusions.values() for number in each.equations[:-1]}
@@ -133,7 +133,7 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
             return None
         if fusion := fusions.get(number):
             return [_compute(fusion, read).reshape(type_of(equation.outvars[0]).shape)]
-        if _sums_pixels(equation) and equation.invars[0] in stored:
+        if sums_pixels(equation) and equation.invars[0] in stored:
             return [pixel_sums(read(equation.invars[0]))]
         return compute_equation(jaxpr, equation, read)
 
@@ -167,14 +167,6 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
             fusions.append(fusion)
             fused.update(fusion.equations)
     return fusions
-
-
-def _sums_pixels(equation: JaxprEqn) -> bool:
-    """Whether it sums images ``f32[N, H, W, C]`` to ``[N, C]``."""
-    if equation.primitive is not jax.lax.reduce_sum_p or equation.params["axes"] != (1, 2):
-        return False
-    images = type_of(equation.invars[0])
-    return images.ndim == 4 and images.dtype == jnp.float32
 
 
 def _follow(

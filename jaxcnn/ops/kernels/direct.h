@@ -64,21 +64,6 @@ inline void ProductWithTransposed(ffi::ThreadPool& pool, Index m, Index n, Index
   });
 }
 
-// Rows of a panel, and those that are used after them, to be fetched into a cache; null if they
-// need not be.
-struct PanelPiece {
-  PanelRows rows;
-  const float* next = nullptr;
-  Index next_stride = 0;
-
-  // Fetches some of the next rows, all at once.
-  void Fetch(Range rows, Index width) const {
-    for (Index row = rows.first; row < rows.last; ++row)
-      for (Index lane = 0; lane < width; lane += kLanes)
-        __builtin_prefetch(next + row * next_stride + lane, 0, 2);
-  }
-};
-
 // The windows of a block of result pixels, and their convolution with panels of a kernel.
 class WindowBlock {
  public:
@@ -130,11 +115,7 @@ class WindowBlock {
               is_last ? result + first_ * g_.result_stride + column : nullptr;
           const Epilogue panel_epilogue = epilogue.From(column);
           panels.ForEachTile(count_, [&](Index pixel, Index count) {
-            PanelRows right = piece.rows;
-            if (piece.next && piece.next_stride == panels.width)
-              right = panels.Fetching(right.data, piece.next, rows, {pixel, pixel + count}, count_);
-            else if (piece.next)
-              piece.Fetch({rows * pixel / count_, rows * (pixel + count) / count_}, panels.width);
+            const PanelRows right = piece.ForTile(panels, rows, {pixel, pixel + count}, count_);
             const Sink sink = {panel_sums + pixel * panels.width,
                                panels.width,
                                is_first,

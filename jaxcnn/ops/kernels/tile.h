@@ -77,6 +77,7 @@ struct PanelRows {
 
 // A tile whose left factor is given row by row: the sum over runs and k < length of
 //   lefts[row][offsets[run] + offset + k] * right[run * length + k][:]
+// If it fetches, `right.next` is not null.
 template <int ROWS, int VECTORS, bool FETCHES>
 void MultiplyRows(const float* const* lefts, const Index* offsets, Index runs, Index offset,
                   Index length, const PanelRows& right, const Sink& sink) {
@@ -181,15 +182,6 @@ struct Panels {
     return kTileFunctions[VectorCount(panel) - 1][rows - 1].columns;
   }
 
-  // Packed rows, `count` of them, for a tile that has these of `all` rows of the left factor. It
-  // fetches its share of as many rows at `next`, a little with each of its own: all at once would
-  // keep the processor from computing.
-  PanelRows Fetching(const float* rows, const float* next, Index count, Range tile,
-                     Index all) const {
-    return {rows, width, next + count * width * tile.first / all,
-            CeilDiv(width * tile.Size(), all)};
-  }
-
   // Calls f(first, count) for each tile of this many rows, as equal in size as possible.
   template <class F>
   void ForEachTile(Index rows, F f) const {
@@ -198,6 +190,28 @@ struct Panels {
       const Range part = PartOf(rows, tile, tiles);
       f(part.first, part.Size());
     }
+  }
+};
+
+// Rows of a panel for all tiles of it, and those that are used after them, to be fetched into a
+// cache; null if they need not be.
+struct PanelPiece {
+  PanelRows rows;
+  const float* next = nullptr;
+  Index next_stride = 0;
+
+  // The rows, `count` of them, for the tile that has these of `all` rows of the left factor. The
+  // tile fetches its share of as many next ones. Packed ones it fetches a little with each of its
+  // rows: all at once, as others, would keep the processor from computing.
+  PanelRows ForTile(const Panels& panels, Index count, Range tile, Index all) const {
+    if (!next) return rows;
+    if (next_stride == panels.width)
+      return {rows.data, rows.stride, next + count * panels.width * tile.first / all,
+              CeilDiv(panels.width * tile.Size(), all)};
+    for (Index row = count * tile.first / all; row < count * tile.last / all; ++row)
+      for (Index lane = 0; lane < panels.width; lane += kLanes)
+        __builtin_prefetch(next + row * next_stride + lane, 0, 2);
+    return rows;
   }
 };
 

@@ -58,18 +58,17 @@ void ConvolveBlocks(const Geometry& g, const Tiling& tiling, const Panels& panel
     for (Index panel = 0; panel < panels.count; ++panel) {
       for (Index element = 0; element < kElements; ++element)
         for (Index k = 0; k < channels; k += kDepth) {
-          const float* const rows_of_panel =
-              weights + (element * panels.count + panel) * panel_size + k * panels.width;
+          const float* const panel_rows = weights + (element * panels.count + panel) * panel_size;
           const Index depth = std::min(kDepth, channels - k);
-          const float* const next =
-              rows_of_panel + (k + depth < channels ? depth * panels.width
-                                                    : panels.count * panel_size - k * panels.width);
+          const float* const next = k + depth < channels ? panel_rows + (k + depth) * panels.width
+                                                         : panel_rows + panels.count * panel_size;
+          const PanelPiece piece = {{panel_rows + k * panels.width, panels.width},
+                                    fetches ? next : nullptr,
+                                    panels.width};
           panels.ForEachTile(tiles.Size(), [&](Index row, Index rows) {
             const Index first_row = element * block_size + row;
-            const PanelRows right = fetches ? panels.Fetching(rows_of_panel, next, depth,
-                                                              {row, row + rows}, tiles.Size())
-                                            : PanelRows{rows_of_panel, panels.width};
-            panels.RowsTile(panel, rows, fetches)(
+            const PanelRows right = piece.ForTile(panels, depth, {row, row + rows}, tiles.Size());
+            panels.RowsTile(panel, rows, right.next)(
                 &lefts[first_row], &no_offset, 1, k, depth, right,
                 {sums + first_row * panels.width, panels.width, k == 0});
           });

@@ -10,8 +10,9 @@ from jax.test_util import check_grads
 from jaxcnn import ops
 from jaxcnn.fast_layers import BatchNorm
 from jaxcnn.models.layers import Conv
+from jaxcnn.ops.channels import pixel_sums
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
-from tests.support.native import lowered_text
+from tests.support.native import lowered_text, requires_kernels
 
 SHAPES = [(4, 7, 5, 3), (2, 9, 9, 64), (3, 1, 1, 5), (6, 10), (2, 3, 40, 16), (1, 2, 2, 1), (5,)]
 
@@ -30,6 +31,14 @@ def test_sums_agree_with_numpy(shape):
     images = random_array(*shape)
     expected = images.reshape(-1, shape[-1]).sum(0, np.float64)
     np.testing.assert_allclose(ops.channel_sums(images), expected, rtol=1e-6)
+
+
+@requires_kernels
+@pytest.mark.parametrize("size", [(1, 1), (7, 9), (40, 50)])
+def test_sums_over_the_pixels_of_each_image(size):
+    images = np.random.default_rng(0).uniform(1, 2, size=(3, *size, 21)).astype(np.float32)
+    expected = np.float64(images).sum((1, 2))
+    np.testing.assert_allclose(jax.jit(pixel_sums)(images), expected, rtol=2e-6)
 
 
 def test_half_precisions_are_summed_in_float32():

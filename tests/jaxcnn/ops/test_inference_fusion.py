@@ -1,7 +1,5 @@
 """Convolutions that are fused with what follows them compute the same, and only they are fused."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,23 +9,9 @@ from flax import nnx
 
 import jaxcnn
 from jaxcnn import ops, training
-from jaxcnn.ops import dense, native
-from jaxcnn.ops.channels import pixel_sums
+from jaxcnn.ops import native
+from tests.support.fused_inference import ACTIVATIONS, CALLS, inference
 from tests.support.native import lowered_text, requires_kernels
-
-CALLS = native.CALL_PREFIX + "activated_"
-ACTIVATIONS = {
-    "relu": nnx.relu,
-    "maximum": lambda x: jnp.maximum(x, 0),
-    "relu6": nnx.relu6,
-    "leaky relu": nnx.leaky_relu,
-    "leaky relu with a slope": functools.partial(nnx.leaky_relu, negative_slope=0.2),
-    "sigmoid": nnx.sigmoid,
-    "silu": nnx.silu,
-    "gelu": nnx.gelu,
-    "exact gelu": functools.partial(nnx.gelu, approximate=False),
-    "hard swish": nnx.hard_swish,
-}
 
 
 class Block(nnx.Module):
@@ -52,23 +36,6 @@ class Block(nnx.Module):
         x = self.first(images)
         x = self.norm(x) if self.norm else x
         return self.last(self.activation(x))
-
-
-def inference(model, fuse=ops.fuse_layers):
-    """Plain and fused logits, and the text of the fused program."""
-    model.eval()
-    graph, state = nnx.split(jaxcnn.accelerate(model))
-    images = jnp.asarray(np.random.default_rng(0).normal(size=(2, 9, 8, 20)), jnp.float32)
-
-    def predict(state, images):
-        return nnx.merge(graph, state)(images)
-
-    fused = fuse(predict)
-    return (
-        jax.jit(predict)(state, images),
-        jax.jit(fused)(state, images),
-        lowered_text(fused, state, images),
-    )
 
 
 @requires_kernels
@@ -173,72 +140,6 @@ def test_what_has_another_use_is_not_fused():
     np.testing.assert_allclose(fused, plain, rtol=1e-5)
 
 
-class Dense(nnx.Module):
-    """Two dense layers with an activation after the first."""
-
-    def __init__(self, activation, width: int = 40):
-        self.first = nnx.Linear(20, width, rngs=nnx.Rngs(0))
-        self.last = nnx.Linear(width, 5, rngs=nnx.Rngs(1))
-        self.first.bias[...] = jnp.linspace(-1, 1, width)
-        self.activation = activation
-
-    def __call__(self, images):
-        return self.last(self.activation(self.first(images)))
-
-
-@requires_kernels
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_a_dense_layer_and_every_activation(activation):
-    plain, fused, text = inference(Dense(ACTIVATIONS[activation]))
-    assert text.count(CALLS + "convolution") == 2
-    names = ("dot_general", "tanh", "erf", "logistic", "maximum")
-    assert not any(name in text for name in names)
-    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
-
-
-@requires_kernels
-def test_a_large_dense_layer_is_what_numpy_computes(monkeypatch):
-    monkeypatch.setattr(dense, "MIN_KERNEL_SIZE", 1)  # both layers have a kernel of their own
-    model = Dense(nnx.relu)
-    _, fused, text = inference(model)
-    assert text.count(CALLS + "convolution") == 2 and "dot_general" not in text
-    images = np.random.default_rng(0).normal(size=(2, 9, 8, 20))
-    first, last = (
-        (np.float64(each.kernel[...]), np.float64(each.bias[...]))
-        for each in (model.first, model.last)
-    )
-    expected = np.maximum(images @ first[0] + first[1], 0) @ last[0] + last[1]
-    np.testing.assert_allclose(fused, expected, rtol=1e-4, atol=1e-5)
-
-
-@requires_kernels
-def test_the_other_branch_of_a_dense_residual_block():
-    class Residual(Dense):
-        def __call__(self, images):
-            return self.last(self.activation(self.first(images) + images))
-
-    plain, fused, text = inference(Residual(nnx.silu, width=20))
-    assert text.count(CALLS) == 2
-    sums = [line for line in text.splitlines() if "stablehlo.add " in line]
-    assert not any("x20xf32>" in line for line in sums)
-    np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
-
-
-@requires_kernels
-def test_a_product_with_a_transposed_or_a_batched_operand_is_not_fused():
-    @ops.fuse_layers
-    def predict(images, kernel, bias):
-        return (
-            nnx.relu(jnp.einsum("nk,mk->nm", images, kernel) + bias),
-            nnx.relu(jnp.einsum("nk,nkm->nm", images, jnp.stack([kernel.T] * 2)) + bias),
-        )
-
-    images, kernel, bias = jnp.ones((2, 20)), jnp.ones((30, 20)), jnp.zeros(30)
-    assert CALLS not in lowered_text(predict, images, kernel, bias)
-    for result in predict(images, kernel, bias):
-        assert result.tolist() == np.full((2, 30), 20.0).tolist()
-
-
 @requires_kernels
 @pytest.mark.parametrize("size", [(3, 5), (17, 20)])
 def test_the_mean_of_an_activation_over_pixels(size):
@@ -252,14 +153,6 @@ def test_the_mean_of_an_activation_over_pixels(size):
     plain, fused, text = inference(Pooled(None))
     assert text.count(CALLS) == 1 and native.CALL_PREFIX + "depthwise" in text
     np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5)
-
-
-@requires_kernels
-@pytest.mark.parametrize("size", [(1, 1), (7, 9), (40, 50)])
-def test_sums_over_pixels(size):
-    images = np.random.default_rng(0).uniform(1, 2, size=(3, *size, 21)).astype(np.float32)
-    expected = np.float64(images).sum((1, 2))
-    np.testing.assert_allclose(jax.jit(pixel_sums)(images), expected, rtol=2e-6)
 
 
 def test_what_a_pool_or_a_sum_reads_is_not_fused():
