@@ -144,12 +144,13 @@ def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:
     from experiments.harness.progress import StudyProgress
     from experiments.harness.runner import run_case
     from experiments.preflight import terminal
+    from experiments.preflight.compiler_process import shared_process
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
     cpu = backend.select("cpu")
     records: list[Record] = []
-    with StudyProgress(console, "preflight") as bar:
+    with shared_process(), StudyProgress(console, "preflight") as bar:
         for number, case in enumerate(cases):
             bar.begin("-".join(case.parts), len(cases) - number, records)
             record, _ = run_case("preflight", STUDIES["preflight"], case, cpu, console)

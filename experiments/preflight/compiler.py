@@ -2,27 +2,16 @@
 
 import contextlib
 import hashlib
-import multiprocessing
-import signal
-import tempfile
-from collections.abc import Iterator
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from experiments.interrupts import SIGNALS
 from experiments.preflight import libraries
 from experiments.preflight.cache import ResultCache
+from experiments.preflight.compiler_process import CompilerProcess, current_process
 from experiments.preflight.exported import ExportedRequest
-from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.result import CompileRequest, CompileResult
-from experiments.preflight.spawning import without_main_module
 from experiments.preflight.targets import Target
-from experiments.preflight.worker import serve
 from jaxcnn.errors import InputError
 
-_EXIT_SECONDS = 5  # that the process gets to end by itself
 _CACHED_STATES = ("compiled", "lowered", "out_of_memory")  # a failure may have had another cause
 
 
@@ -38,7 +27,7 @@ class Compiler:
     def __init__(
         self, target: Target, *, time_limit: float, folder: Path | None = None, fresh: bool = False
     ):
-        """The process starts with the first program.
+        """The process starts with the first program; see `shared_process` for several compilers.
 
         Args:
           target: the accelerators to compile for.
@@ -48,16 +37,15 @@ class Compiler:
         """
         self.target, self.compilations, self.cache = target, 0, ResultCache(folder)
         self._time_limit, self._fresh = time_limit, fresh
-        self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, see __exit__
+        self._context = contextlib.ExitStack()
+        self._process: CompilerProcess
 
     def __enter__(self) -> "Compiler":
+        self._process = self._context.enter_context(current_process())
         return self
 
-    def __exit__(self, exception_type, *exception) -> None:
-        self._end(kill=exception_type is not None)
-        self._log.close()
+    def __exit__(self, *exception) -> None:
+        self._context.__exit__(*exception)
 
     def __call__(self, request: CompileRequest | ExportedRequest) -> CompileResult:
         """Compiles a program, or reads the result from the cache.
@@ -100,72 +88,14 @@ class Compiler:
 
     def _ask(self, question: str, request: CompileRequest | ExportedRequest):
         """What `serve` answers; a `CompileResult` if its process is lost."""
-        if self._process is None:
-            self._start()
-        try:
-            self._connection.send((question, request))
-            if not self._connection.poll(self._time_limit):
-                self._end(kill=True)
-                message = f"compiling took longer than {self._time_limit:g} s (--time-limit)"
-                return CompileResult("failed", message, seconds=self._time_limit)
-            answer = self._connection.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return self._crash()
+        on_cpu = self.target.platform == "cpu" or libraries.missing(self.target)
+        answer = self._process.ask(
+            question,
+            request,
+            network=request.spec.model if isinstance(request, CompileRequest) else "",
+            devices=self.target.devices if on_cpu else 1,
+            time_limit=self._time_limit,
+        )
         if isinstance(answer, InputError):
             raise answer
         return answer
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other_end = context.Pipe()
-        on_cpu = self.target.platform == "cpu" or libraries.missing(self.target)
-        self._process = context.Process(
-            target=serve,
-            args=(other_end, InheritedFile(self._log), self.target.devices if on_cpu else 1),
-            daemon=True,
-        )
-        with without_main_module(), _signals_blocked():
-            self._process.start()
-        other_end.close()
-
-    def _crash(self) -> CompileResult:
-        self._process.join(_EXIT_SECONDS)
-        code = self._process.exitcode
-        self._end(kill=True)
-        self._log.seek(0)
-        log = self._log.read().decode(errors="replace")
-        lines = [line for line in log.splitlines() if line.strip()]
-        how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
-        if code == -signal.SIGKILL:
-            how += " (it was killed: is the memory of this machine full?)"
-        last = lines[-1][:300] if lines else "it printed nothing"
-        return CompileResult("failed", f"the compiler's process ended with {how}: {last}")
-
-    def _end(self, kill: bool = False) -> None:
-        if self._process is None:
-            return
-        self._connection.close()
-        if kill:
-            self._process.kill()
-        self._process.join(_EXIT_SECONDS)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._process = self._connection = None
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Processes started inside the block get no Ctrl-C, SIGTERM or SIGHUP: their parent ends them.
-
-    While they import their libraries they would print a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    resource_tracker.ensure_running()  # it unblocks these signals when it starts
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)

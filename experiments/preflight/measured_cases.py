@@ -1,12 +1,33 @@
 """The measured step time of a case, where there is a record of it."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from etils import epath
+
 from experiments.hardware import Device
-from experiments.records import Record
+from experiments.records import Record, load
+from experiments.records.published import PUBLISHED
+
+_NOT_MEASURED = "preflight"  # the study whose records, thousands of them, have no measured times
 
 _COMPARED_SETTINGS = ("model", "model_digest", "precision", "batch_size", "strategy")
+
+
+def measured_records(results: str) -> list[Record]:
+    """Records of measurements in a results folder, after the published ones."""
+    return [*_published(), *_load(epath.Path(results).expanduser())]
+
+
+@functools.cache
+def _published() -> list[Record]:
+    return _load(epath.Path(PUBLISHED))
+
+
+def _load(folder: epath.Path) -> list[Record]:
+    files = sorted(folder.glob("*/*.json"))
+    return load([file for file in files if file.parent.name != _NOT_MEASURED])[0]
 
 
 def measured_step_time(

@@ -1,5 +1,7 @@
 """The devices of a target as its compiler has them, and their memory; they need not be attached."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import psutil
@@ -15,6 +17,7 @@ GPU_MEMORY_SHARE = 0.75
 _TOO_LARGE = (2**30, 256)  # float32: 1 TiB, more than any device has
 
 
+@functools.cache
 def target_devices(target: Target) -> tuple[jax.Device, ...]:
     """The devices, in order; those of a CPU are this machine's.
 
@@ -36,6 +39,7 @@ def target_devices(target: Target) -> tuple[jax.Device, ...]:
     return tuple(topology.devices)
 
 
+@functools.cache
 def available_memory(target: Target, devices: tuple[jax.Device, ...]) -> float | None:
     """Bytes that a program may take on one device; None if unknown.
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import hashlib
 import math
 import os
@@ -28,6 +29,7 @@ from experiments.preflight.program import (
     compile_arguments,
 )
 from experiments.preflight.result import (
+    LOWEST,
     CompileRequest,
     CompileResult,
     format_bytes,
@@ -50,7 +52,16 @@ LIBTPU_VARIABLES = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
+# Tracing makes many objects that live on: with Python's own thresholds a sixth of the time of
+# lowering goes into looking for garbage.
+GC_THRESHOLD = (100_000, 50, 50)
 EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` names them
+
+_PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
+QUICK_GPU_OPTIONS = {
+    "xla_backend_optimization_level": 0,
+    "xla_gpu_disable_gpuasm_optimizations": True,
+}
 
 
 def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
@@ -69,6 +80,8 @@ def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
     exit_with_parent(os.getppid())
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
+    gc.freeze()  # what the libraries made
+    gc.set_threshold(*GC_THRESHOLD)
     answers = {"digest": program_digest, "compile": execute}
     while True:
         try:
@@ -98,7 +111,7 @@ def execute(request: CompileRequest | ExportedRequest) -> CompileResult | InputE
         if isinstance(request, ExportedRequest):
             return _compile_exported(request)
         if request.counts:
-            counts = _count(request, _program(request.spec))
+            counts = _count(request.spec, request.target.platform, request.target.devices)
         result = _lower(request) if request.lower else _compile(request)
     except InputError as error:
         return error
@@ -123,23 +136,24 @@ def _failure(target: Target, error: Exception) -> CompileResult:
     return CompileResult(state, f"{type(error).__name__}: {first}")
 
 
-def _count(request: CompileRequest, program: Program) -> dict[str, Any]:
+@functools.lru_cache(maxsize=_PROGRAMS)
+def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
     """Work of all devices together; each moves its part of the state and its share of the batch.
 
     The operations are those of one device: where several devices share the work on one part of the
     batch, each does as much of it.
     """
-    spec, available = request.spec, request.target.devices
-    count = parallel.state_copies(spec.strategy, available)
-    shares = parallel.batch_multiple(spec.strategy, available, spec.mesh)
+    program = _program(spec)
+    count = parallel.state_copies(spec.strategy, devices)
+    shares = parallel.batch_multiple(spec.strategy, devices, spec.mesh)
     share = parallel.batch_share(program.batch, shares)
-    device_count = parallel.device_count(spec.strategy, available)
-    kernels = operations(program.step, program.state, share, platform=request.target.platform)
+    device_count = parallel.device_count(spec.strategy, devices)
+    kernels = operations(program.step, program.state, share, platform=platform)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
         "bytes": int(
             count
-            * _share_of_state(request, program)
+            * _share_of_state(spec, devices)
             * compulsory_bytes(program.step, program.state, share)
         ),
         "parameters": program.parameters,
@@ -149,20 +163,20 @@ def _count(request: CompileRequest, program: Program) -> dict[str, Any]:
     }
 
 
-def _share_of_state(request: CompileRequest, program: Program) -> float:
+def _share_of_state(spec: ProgramSpec, devices: int) -> float:
     """The share of the train state that each device holds, 1 if it is replicated."""
-    spec = request.spec
-    sizes = parallel.mesh_sizes(spec.strategy, request.target.devices, spec.mesh)
+    sizes = parallel.mesh_sizes(spec.strategy, devices, spec.mesh)
     if not sizes:
         return 1.0
+    state = _program(spec).state
     mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
-    shardings = state_shardings(program.state, parallel.default_rules(spec.strategy), mesh)
-    pairs = zip(jax.tree.leaves(program.state), jax.tree.leaves(shardings), strict=True)
+    shardings = state_shardings(state, parallel.default_rules(spec.strategy), mesh)
+    pairs = zip(jax.tree.leaves(state), jax.tree.leaves(shardings), strict=True)
     parts = [math.prod(sharding.shard_shape(leaf.shape)) for leaf, sharding in pairs]
-    return sum(parts) / sum(leaf.size for leaf in jax.tree.leaves(program.state))
+    return sum(parts) / sum(leaf.size for leaf in jax.tree.leaves(state))
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=_PROGRAMS)
 def _program(spec: ProgramSpec) -> Program:
     return build_program(spec)
 
@@ -192,7 +206,7 @@ def _compile(request: CompileRequest) -> CompileResult:
     jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
     lowered = _lowered(request.spec, request.target, request.level, False)
     start = time.perf_counter()
-    executable = lowered.compile()
+    executable = lowered.compile(compiler_options=_compiler_options(request))
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
@@ -202,6 +216,15 @@ def _compile(request: CompileRequest) -> CompileResult:
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
     )
+
+
+def _compiler_options(request: CompileRequest) -> dict[str, Any]:
+    """For GPUs, what the lowest optimization level of JAX leaves as it is: the code of kernels.
+
+    It is generated after the memory is planned.
+    """
+    is_quick = request.target.platform == "gpu" and request.level == LOWEST
+    return QUICK_GPU_OPTIONS if is_quick else {}
 
 
 def _compile_exported(request: ExportedRequest) -> CompileResult:

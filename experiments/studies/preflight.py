@@ -19,13 +19,11 @@ from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
 from experiments.preflight.estimates import estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
-from experiments.preflight.measured_cases import measured_step_time
+from experiments.preflight.measured_cases import measured_records, measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult, format_bytes
 from experiments.preflight.target_devices import GPU_MEMORY_SHARE
 from experiments.preflight.targets import Target
-from experiments.records import load
-from experiments.records.published import PUBLISHED
 from experiments.studies.preflight_records import (
     IF_GIVEN,
     compile_request,
@@ -288,7 +286,6 @@ def _measured(case: Case, target: Target) -> float | None:
     """Seconds of a step of the same case, from the results folder and the published records."""
     if target.device is None:
         return None
-    loaded, _ = load([case.config.results, PUBLISHED])
-    measured = [record for record in loaded if record.study != "preflight"]
+    measured = measured_records(case.config.results)
     device_count = parallel.device_count(case.settings["strategy"], target.devices)
     return measured_step_time(measured, target.device, device_count, case.settings)

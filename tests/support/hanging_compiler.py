@@ -29,11 +29,11 @@ def serve(connection, log, devices) -> None:
 
 if __name__ == "__main__":
     from experiments import interrupts
-    from experiments.preflight import compiler
+    from experiments.preflight import compiler_process
     from tests.support import hanging_compiler
 
     interrupts.install()
-    compiler.serve = hanging_compiler.serve
+    compiler_process.serve = hanging_compiler.serve
     from experiments.preflight.__main__ import main
 
     interrupts.exit_with(main(sys.argv[1:]))

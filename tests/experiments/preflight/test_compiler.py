@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from experiments.measure.memory import MemoryPlan
-from experiments.preflight import cache, targets, worker
+from experiments.preflight import cache, compiler_process, targets, worker
 from experiments.preflight import compiler as compilers
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest, CompileResult, parse_refusal
@@ -66,7 +66,7 @@ def serve_hashes_and_hang(connection, log, devices):
     ],
 )
 def test_a_compiler_that_crashes_or_hangs_is_a_result(monkeypatch, folder, serve, limit, message):
-    monkeypatch.setattr(compilers, "serve", serve)
+    monkeypatch.setattr(compiler_process, "serve", serve)
     with compilers.Compiler(V5E, time_limit=limit) as compiler:
         result = compiler(CompileRequest(SMALL, V5E))
         assert (result.state, result.message) == ("failed", message)

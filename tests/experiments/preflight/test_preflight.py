@@ -7,7 +7,7 @@ import re
 import pytest
 
 from experiments import records
-from experiments.preflight import cache, libraries, targets, terminal
+from experiments.preflight import cache, compiler_process, libraries, targets, terminal
 from experiments.preflight import compiler as compilers
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
@@ -162,7 +162,7 @@ def test_a_known_case_is_shown_at_another_price_without_compiling(tmp_path, capf
     _, (first,) = run(tmp_path, *options, "--price=1/h")
     assert first.metrics["price_per_hour"] == 4.0  # of four chips
     capfd.readouterr()
-    monkeypatch.setattr(compilers, "serve", None)  # no compiler
+    monkeypatch.setattr(compiler_process, "serve", None)  # no compiler
     code, (again,) = run(tmp_path, *options, "--price=3/h")
     assert code == 0 and again == first, "the file keeps its prices"
     output = capfd.readouterr().out
