@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import signal
@@ -35,6 +36,11 @@ def serve_a_crash(connection, log, devices):
     os.abort()
 
 
+def serve_silent_exit(connection, log, devices):
+    connection.recv()
+    os._exit(3)
+
+
 def serve_a_kill(connection, log, devices):
     connection.recv()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -49,6 +55,54 @@ def serve_hashes_and_hang(connection, log, devices):
     connection.recv()
     connection.send("hash")
     serve_a_hang(connection, log, devices)
+
+
+def serve_its_number(connection, log, devices):
+    """Every answer is the number of the process and of its devices, and how often it was asked."""
+    for count in itertools.count(1):
+        try:
+            connection.recv()
+        except EOFError:
+            return
+        connection.send((os.getpid(), devices, count))
+
+
+def test_compilers_share_a_process_for_the_programs_of_a_network(monkeypatch):
+    monkeypatch.setattr(compiler_process, "serve", serve_its_number)
+
+    def ask(target, spec=SMALL):
+        with compilers.Compiler(target, time_limit=60.0) as compiler:
+            return compiler._ask("compile", CompileRequest(spec, target))
+
+    with compiler_process.shared_process():
+        first, second = ask(CPU), ask(targets.target("cpu-1"))
+        other_devices = ask(targets.target("cpu-2"))
+        other_network = ask(
+            targets.target("cpu-2"), ProgramSpec("lenet5", 128, "jit", "float32", 32)
+        )
+    after, later = ask(CPU), ask(CPU)
+    assert first[1:] == (1, 1) and second == (first[0], 1, 2)
+    assert other_devices[1:] == (2, 1) and other_network[1:] == (2, 1)
+    processes = {answer[0] for answer in (first, other_devices, other_network, after, later)}
+    assert len(processes) == 5, "each of these has a process of its own"
+
+
+def test_a_process_that_is_lost_is_replaced(monkeypatch, tmp_path):
+    """The case is a failure, and the next one has another process and none of its output."""
+    with compiler_process.shared_process():
+        for serve, message in (
+            (serve_a_crash, "the compiler's process ended with signal 6: terribly wrong"),
+            (
+                serve_silent_exit,
+                "the compiler's process ended with exit code 3: it printed nothing",
+            ),
+        ):
+            monkeypatch.setattr(compiler_process, "serve", serve)
+            with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+                assert compiler(CompileRequest(SMALL, CPU)).message == message
+        monkeypatch.undo()
+        with compilers.Compiler(CPU, time_limit=60.0, folder=tmp_path / "other") as compiler:
+            assert compiler(CompileRequest(SMALL, CPU)).state == "compiled"
 
 
 @pytest.mark.parametrize(
