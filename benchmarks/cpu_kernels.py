@@ -2,7 +2,8 @@
 
 Convolutions, products, pools, batch norm, and each chain of fused elementwise operations and
 reductions are timed one by one, each signature once. Where a step is predicted without its own
-kernels, two microbenchmarks give the rates of the fused ones, in bytes and in instructions.
+kernels, those of other networks say how far such kernels are from their rooflines, for which
+microbenchmarks give the rates of memory and of instructions.
 """
 
 import functools
@@ -26,7 +27,10 @@ SHORTEST = 2e-3  # seconds of a sample: shorter calls are repeated
 WORKING_SET = 2**28  # bytes
 MAX_COPIES = 64
 SHORTEST_KERNEL = 1e-7  # seconds
-NEIGHBOURS = 3
+NEIGHBOURS = 5
+SAME_SIZE = 0.5  # the distance at which a kernel has half the weight of one of the same size
+LONG_ENOUGH = 1e-4  # seconds of a kernel whose rate is not that of a cache
+_FUSION = "fusion"
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,19 @@ class TimedKernel:
 
     Attributes:
       family: operations of one family have the same primitive and layout.
-      sizes: of its operands and its result, along all axes.
-      flops, bytes: of one call.
+      sizes: of its operands and its result, along all axes; of fused operations their bytes and
+        instructions.
+      kind: of the operation, see `Operation`.
+      flops, bytes, work: of one call.
       seconds: of one call.
     """
 
     family: str
-    sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
+    kind: str
     flops: float
     bytes: float
+    work: float
     seconds: float
 
 
@@ -71,35 +79,42 @@ class KernelTimes:
     def interpolated(self, item: Operation, without: Collection[str]) -> float:
         """The same, by the most similar kernels whose signatures are not in a set.
 
-        Their seconds are scaled by the FLOPs, or the bytes of kernels that have none.
+        The kernel is taken to be as far from its roofline as they are from theirs, the more similar
+        ones with more weight. Fused operations unlike any other take the time of their roofline; a
+        single operation of a family that no other kernel has is timed.
         """
-        if item.equation is None:
-            return self._fused(item)
-        family, sizes = _family(item.equation), _sizes(item.equation)
-        others = [
-            kernel
-            for name, kernel in self.known.items()
-            if name not in without and kernel.family == family
+        others = [kernel for name, kernel in self.known.items() if name not in without]
+        family, sizes = _family(item), _sizes(item)
+        similar = [
+            (_distance(kernel.sizes, sizes), kernel)
+            for kernel in others
+            if kernel.family == family and len(kernel.sizes) == len(sizes)
         ]
-        if not others:
+        if not similar and item.equation is not None:
             return self.seconds(item)
-        nearest = sorted(others, key=lambda kernel: _distance(kernel.sizes, sizes))[:NEIGHBOURS]
-        amount = item.flops or item.bytes
-        per_unit = [kernel.seconds / (kernel.flops or kernel.bytes) for kernel in nearest]
-        return amount * math.exp(statistics.fmean(map(math.log, per_unit)))
+        rates = [k.flops / k.seconds for k in others if k.flops and k.seconds > LONG_ENOUGH]
+        peak = max(rates, default=math.inf)
+        nearest = sorted(similar, key=lambda entry: entry[0])[:NEIGHBOURS]
+        weights = [1 / (SAME_SIZE + distance) for distance, _ in nearest]
+        roofline = self._roofline(timed_kernel(item), peak) * item.count
+        if not similar:
+            return roofline
+        ratios = [math.log(k.seconds / self._roofline(k, peak)) for _, k in nearest]
+        return roofline * math.exp(statistics.fmean(ratios, weights))
 
-    def _fused(self, item: Operation) -> float:
-        kind = item.kind if item.kind in self.rates else "elementwise"
-        bytes_per_second, work_per_second = self.rates[kind]
-        return max(item.bytes / bytes_per_second, item.work / work_per_second)
+    def _roofline(self, kernel: TimedKernel, peak: float) -> float:
+        """Seconds by the rates of memory and arithmetic; `peak` is the best of any kernel."""
+        bytes_per_second, work_per_second = self.rates.get(kernel.kind, self.rates["elementwise"])
+        if kernel.family.startswith(_FUSION):
+            return max(kernel.bytes / bytes_per_second, kernel.work / work_per_second)
+        return kernel.bytes / self.rates["elementwise"][0] + kernel.flops / peak
 
 
 def signature(item: Operation) -> str:
     """What two kernels must have in common to take the same time."""
     if item.fusion is not None:
         return item.fusion.signature
-    equation = item.equation
-    return f"{_family(equation)} {_sizes(equation)} {_parameters(equation)}"
+    return f"{_family(item)} {_sizes(item)} {_parameters(item.equation)}"
 
 
 def measure_rates() -> dict[str, tuple[float, float]]:
@@ -155,15 +170,21 @@ def time_call(function: Callable, *args: Any, working_set: int = WORKING_SET) ->
 
 def _timed(item: Operation, working_set: int) -> TimedKernel:
     if item.fusion is not None:
-        call, family, sizes = item.fusion.function(), "fusion", ()
+        call = item.fusion.function()
         args = [_operand(place, value) for place, value in enumerate(item.fusion.operands)]
     else:
-        call, family, sizes = _single(item.equation), _family(item.equation), _sizes(item.equation)
+        call = _single(item.equation)
         args = [_argument(place, var) for place, var in enumerate(item.equation.invars)]
     jitted = jax.jit(call, compiler_options=compiler_options("cpu"))
     seconds = time_call(jitted, *args, working_set=working_set)
     seconds = max(seconds - _dispatch(), SHORTEST_KERNEL)
-    return TimedKernel(family, sizes, item.flops / item.count, item.bytes / item.count, seconds)
+    return timed_kernel(item, seconds)
+
+
+def timed_kernel(item: Operation, seconds: float = math.nan) -> TimedKernel:
+    """One of the kernels of an operation, of which a call takes so many seconds."""
+    amounts = (amount / item.count for amount in (item.flops, item.bytes, item.work))
+    return TimedKernel(_family(item), _sizes(item), item.kind, *amounts, seconds)
 
 
 @functools.cache
@@ -193,17 +214,33 @@ def _operand(place: int, array: Any) -> jax.Array:
     return jnp.asarray(values if is_float else np.zeros(array.shape), array.dtype)
 
 
-def _family(equation: Any) -> str:
-    params = equation.params
+def _family(item: Operation) -> str:
+    if item.equation is None:
+        return f"{_FUSION} {item.kind}"
+    params = item.equation.params
     layout = params.get("dimension_numbers", "")
-    is_grouped = max(params.get("feature_group_count", 1), params.get("batch_group_count", 1)) > 1
-    return f"{equation.primitive.name} {layout} {is_grouped}"
+    return f"{item.equation.primitive.name} {layout} {_grouping(item.equation)}"
 
 
-def _sizes(equation: Any) -> tuple[int, ...]:
-    variables = (*equation.invars, *equation.outvars)
+def _grouping(equation: Any) -> str:
+    """Whether a convolution has groups, and of more than one channel."""
+    params = equation.params
+    images, kernel = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
+    if max(images, kernel) == 1:
+        return ""
+    numbers = params["dimension_numbers"]
+    inputs, weights = (variable.aval.shape for variable in equation.invars[:2])
+    if images > 1:
+        return "depthwise" if weights[numbers.rhs_spec[1]] == 1 else "grouped"
+    return "depthwise" if inputs[numbers.lhs_spec[0]] == kernel else "grouped"
+
+
+def _sizes(item: Operation) -> tuple[float, ...]:
+    if item.equation is None:
+        return item.bytes / item.count, item.work / item.count
+    variables = (*item.equation.invars, *item.equation.outvars)
     sizes = [size for variable in variables for size in getattr(variable.aval, "shape", ())]
-    strides = equation.params.get("window_strides") or ()
+    strides = item.equation.params.get("window_strides") or ()
     return (*sizes, *strides)
 
 
@@ -215,7 +252,5 @@ def _parameters(equation: Any) -> str:
     return " ".join([*values, *dtypes])
 
 
-def _distance(one: Sequence[int], other: Sequence[int]) -> float:
-    if len(one) != len(other):
-        return math.inf
+def _distance(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(abs(math.log2(max(a, 1) / max(b, 1))) for a, b in zip(one, other, strict=True))

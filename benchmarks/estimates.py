@@ -2,20 +2,29 @@
 
 Question: how far is the sum of single kernels from the time of the whole step? Twenty networks are
 predicted before any is run: from their kernels, each timed alone, and once more from the kernels of
-the other networks only, the most similar of which stand for those that the network has. Kernels are
-timed, and steps are run, in a process for each network.
+the other networks only, the most similar of which say how far a kernel is from its roofline.
+Kernels are timed, and steps are run, in a process for each network.
 """
 
+import json
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 
 import jaxcnn
 from benchmarks import train_steps
-from benchmarks.cpu_kernels import WORKING_SET, KernelTimes, TimedKernel, measure_rates, signature
+from benchmarks.cpu_kernels import (
+    WORKING_SET,
+    KernelTimes,
+    measure_rates,
+    signature,
+    timed_kernel,
+)
 from benchmarks.samples import sample, write
 from experiments.analysis.benchmark_tables import estimates_table
 from experiments.cli import parse_options
@@ -34,17 +43,19 @@ class EstimatesConfig:
     """Comma-separated networks, or all."""
     results: str = "results"
     """The results folder."""
+    timings: str = "results/estimates.timings.json"
+    """A file for what was timed, so that a run that was interrupted goes on."""
 
 
-def kernels(model: str) -> dict[str, dict[str, Any]]:
-    """The kernels of a network by their signatures, each timed alone."""
+def kernels(model: str) -> dict[str, float]:
+    """Seconds of the kernels of a network by their signatures, each timed alone."""
     jaxcnn.keep_freed_memory()
     step = train_steps.build(model, backend.select("cpu"))
     plan = memory_plan(step.compile())
     times = KernelTimes(measure_rates(), working_set=plan.total if plan else WORKING_SET)
     for item in step.items:
         times.seconds(item)
-    return {name: asdict(kernel) for name, kernel in times.known.items()}
+    return {name: kernel.seconds for name, kernel in times.known.items()}
 
 
 def run(model: str) -> list[float]:
@@ -63,18 +74,30 @@ def main() -> None:
     """Writes a record for each network, and prints the table."""
     config = parse_options(EstimatesConfig, "benchmarks.estimates", None)
     names, device = train_steps.selected(config.models), backend.select("cpu")
-    timed = {name: _kernels(name) for name in names}
-    times = KernelTimes(measure_rates())
-    for known in timed.values():
-        times.known |= known
+    timings = _Timings(Path(config.timings))
+    rates = timings.of("rates", measure_rates)
+    times = KernelTimes({kind: tuple(values) for kind, values in rates.items()})
+    items = {name: train_steps.build(name, device).items for name in names}
+    seconds = {
+        name: timings.of(f"{name}: kernels", train_steps.in_own_process, "estimates.kernels", name)
+        for name in names
+    }
+    for name in names:
+        for item in items[name]:
+            key = signature(item)
+            times.known[key] = timed_kernel(item, seconds[name][key])
     rows: list[Record] = []
     for name in names:
-        items, own = train_steps.build(name, device).items, timed[name]
-        predicted = {
-            "predicted": [math.fsum(own[signature(item)].seconds * item.count for item in items)],
-            "predicted_from_others": [math.fsum(times.interpolated(each, own) for each in items)],
+        own = seconds[name]
+        samples = {
+            "predicted": [math.fsum(own[signature(item)] * item.count for item in items[name])],
+            "predicted_from_others": [
+                math.fsum(times.interpolated(item, own) for item in items[name])
+            ],
+            "measured": timings.of(
+                f"{name}: steps", train_steps.in_own_process, "estimates.run", name
+            ),
         }
-        samples = predicted | {"measured": train_steps.in_own_process("estimates.run", name)}
         settings = train_steps.settings(name)
         rows.append(write(config.results, "estimates", device, len(rows), settings, samples))
         print(estimates_table(rows[-1:]).splitlines()[-1], flush=True)
@@ -87,13 +110,21 @@ def main() -> None:
         )
 
 
-def _kernels(model: str) -> dict[str, TimedKernel]:
-    entries = train_steps.in_own_process("estimates.kernels", model)
-    print(f"{model}: {len(entries)} kernels timed", flush=True)
-    return {
-        name: TimedKernel(**entry | {"sizes": tuple(entry["sizes"])})
-        for name, entry in entries.items()
-    }
+class _Timings:
+    """A JSON file of what was timed, by name; each is written as soon as it is known."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._known = json.loads(path.read_text()) if path.exists() else {}
+
+    def of(self, name: str, measure: Callable[..., Any], *arguments: str) -> Any:
+        """What the file has under a name, or else measures now."""
+        if name not in self._known:
+            self._known[name] = measure(*arguments)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(self._known))
+            print(f"timed: {name}", flush=True)
+        return self._known[name]
 
 
 def _error(record: Record, side: str) -> float:
