@@ -52,16 +52,15 @@ LIBTPU_VARIABLES = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-# Tracing makes many objects that live on: with Python's own thresholds a sixth of the time of
-# lowering goes into looking for garbage.
-GC_THRESHOLD = (100_000, 50, 50)
 EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` names them
-
-_PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
+# Tracing makes many objects that live on: with Python's own thresholds a tenth of its time goes
+# into looking for garbage.
+GC_THRESHOLD = (100_000, 50, 50)
 QUICK_GPU_OPTIONS = {
     "xla_backend_optimization_level": 0,
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
+_PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
 
 
 def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
