@@ -23,7 +23,7 @@ _EXIT_SECONDS = 5  # that the process gets to end by itself
 class CompilerProcess:
     """At most one process that answers the questions of `worker.serve`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._kind: tuple[str, int] | None = None
