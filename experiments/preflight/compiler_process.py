@@ -18,6 +18,7 @@ from experiments.preflight.spawning import without_main_module
 from experiments.preflight.worker import serve
 
 _EXIT_SECONDS = 5  # that the process gets to end by itself
+_CHECK = "Check failed: "  # in the message of a library in C++ before it aborts
 
 
 class CompilerProcess:
@@ -99,8 +100,18 @@ class CompilerProcess:
         how = f"signal {-code}" if code and code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
             how += " (it was killed: is the memory of this machine full?)"
-        last = lines[-1][:300] if lines else "it printed nothing"
-        return CompileResult("failed", f"the compiler's process ended with {how}: {last}")
+        return CompileResult("failed", f"the compiler's process ended with {how}: {_reason(lines)}")
+
+
+def _reason(lines: list[str]) -> str:
+    """Why a process ended, of what it printed: its failed check, or else its last line.
+
+    >>> _reason(["F1125 16:43:29.2 20781 conv.cc:984] Check failed: a == b (1 vs. 2) ", "  @ 0x7f"])
+    'Check failed: a == b (1 vs. 2)'
+    """
+    checks = [line[line.index(_CHECK) :] for line in lines if _CHECK in line]
+    line = next(iter(checks), lines[-1] if lines else "it printed nothing")
+    return line.strip()[:300]
 
 
 _shared: contextvars.ContextVar[CompilerProcess | None] = contextvars.ContextVar(
