@@ -96,7 +96,7 @@ class KernelTimes:
         peak = max(rates, default=math.inf)
         nearest = sorted(similar, key=lambda entry: entry[0])[:NEIGHBOURS]
         weights = [1 / (SAME_SIZE + distance) for distance, _ in nearest]
-        roofline = self._roofline(timed_kernel(item), peak) * item.count
+        roofline = self._roofline(kernel_of(item), peak) * item.count
         if not similar:
             return roofline
         ratios = [math.log(k.seconds / self._roofline(k, peak)) for _, k in nearest]
@@ -178,10 +178,10 @@ def _timed(item: Operation, working_set: int) -> TimedKernel:
     jitted = jax.jit(call, compiler_options=compiler_options("cpu"))
     seconds = time_call(jitted, *args, working_set=working_set)
     seconds = max(seconds - _dispatch(), SHORTEST_KERNEL)
-    return timed_kernel(item, seconds)
+    return kernel_of(item, seconds)
 
 
-def timed_kernel(item: Operation, seconds: float = math.nan) -> TimedKernel:
+def kernel_of(item: Operation, seconds: float = math.nan) -> TimedKernel:
     """One of the kernels of an operation, of which a call takes so many seconds."""
     amounts = (amount / item.count for amount in (item.flops, item.bytes, item.work))
     return TimedKernel(_family(item), _sizes(item), item.kind, *amounts, seconds)

@@ -21,13 +21,13 @@ from benchmarks import train_steps
 from benchmarks.cpu_kernels import (
     WORKING_SET,
     KernelTimes,
+    kernel_of,
     measure_rates,
     signature,
-    timed_kernel,
 )
 from benchmarks.samples import sample, write
 from experiments.analysis.benchmark_tables import estimates_table
-from experiments.cli import parse_options
+from experiments.cli import OptionalStr, parse_options
 from experiments.measure.memory import memory_plan
 from experiments.records import Record
 from jaxcnn import backend
@@ -43,8 +43,9 @@ class EstimatesConfig:
     """Comma-separated networks, or all."""
     results: str = "results"
     """The results folder."""
-    timings: str = "results/estimates.timings.json"
-    """A file for what was timed, so that a run that was interrupted goes on."""
+    timings: OptionalStr = None
+    """A file for what was timed, so that a run of the same version on the same machine that was
+    interrupted goes on; default: none."""
 
 
 def kernels(model: str) -> dict[str, float]:
@@ -74,7 +75,7 @@ def main() -> None:
     """Writes a record for each network, and prints the table."""
     config = parse_options(EstimatesConfig, "benchmarks.estimates", None)
     names, device = train_steps.selected(config.models), backend.select("cpu")
-    timings = _Timings(Path(config.timings))
+    timings = _Timings(config.timings and Path(config.timings))
     rates = timings.of("rates", measure_rates)
     times = KernelTimes({kind: tuple(values) for kind, values in rates.items()})
     items = {name: train_steps.build(name, device).items for name in names}
@@ -85,7 +86,7 @@ def main() -> None:
     for name in names:
         for item in items[name]:
             key = signature(item)
-            times.known[key] = timed_kernel(item, seconds[name][key])
+            times.known[key] = kernel_of(item, seconds[name][key])
     rows: list[Record] = []
     for name in names:
         own = seconds[name]
@@ -111,18 +112,19 @@ def main() -> None:
 
 
 class _Timings:
-    """A JSON file of what was timed, by name; each is written as soon as it is known."""
+    """What was timed, by name; kept in a JSON file, if there is one, as soon as it is known."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path | None):
         self._path = path
-        self._known = json.loads(path.read_text()) if path.exists() else {}
+        self._known = json.loads(path.read_text()) if path and path.exists() else {}
 
     def of(self, name: str, measure: Callable[..., Any], *arguments: str) -> Any:
         """What the file has under a name, or else measures now."""
         if name not in self._known:
             self._known[name] = measure(*arguments)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(self._known))
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.write_text(json.dumps(self._known))
             print(f"timed: {name}", flush=True)
         return self._known[name]
 

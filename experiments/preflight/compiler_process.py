@@ -28,7 +28,7 @@ class CompilerProcess:
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._kind: tuple[str, int] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115, see close
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed by `close`
 
     def ask(
         self, question: str, request: Any, *, network: str, devices: int, time_limit: float

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks.cpu_kernels import KernelTimes, TimedKernel, signature, timed_kernel
+from benchmarks.cpu_kernels import KernelTimes, TimedKernel, kernel_of, signature
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT
 from experiments.preflight.operations import operations
 
@@ -95,7 +95,7 @@ def test_depthwise_convolutions_and_their_gradients_are_a_family_of_their_own(gr
         return jax.vjp(convolve, image, kernel)[1](image)
 
     items = operations(gradients, image, kernel, platform="cpu")
-    families = [timed_kernel(item).family for item in items if item.flops]
+    families = [kernel_of(item).family for item in items if item.flops]
     assert len(families) == 2 and all(family.endswith(grouping) for family in families)
 
 
