@@ -153,18 +153,21 @@ def measure(case: Case, context: Context) -> CaseResult:
     provenance = {"strategy_devices": len(devices), "compiler_options": step.strategy.options}
     if not is_enforced and _exceeds_limit(memory):
         return _out_of_memory(f"not tried: {_describe(memory)}", memory, provenance)
+    used = None
     try:
         metrics, timing = synthetic_step.time_step(step, budget=PRESETS[case.config.preset].budget)
+        if devices[0].platform == "cpu":
+            used = peak_data_segment(step)  # calls the step, which may run out of memory as well
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         return _out_of_memory(f"{reason} ({_describe(memory)})", memory, provenance)
+    if used:
+        metrics["memory_used"] = used
     peak, source = observed_peak(devices)
     if peak and peak != peak_before:  # an old peak is that of an earlier, larger batch
         metrics["memory_peak"] = peak
-    if devices[0].platform == "cpu" and (used := peak_data_segment(step)):
-        metrics["memory_used"] = used
     provenance |= {
         "noise": timing.noise.verdict,
         "calls_per_sample": timing.calls_per_sample,

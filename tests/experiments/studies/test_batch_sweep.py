@@ -106,6 +106,21 @@ def test_a_limit_that_the_system_does_not_enforce_is_compared_with_the_plan(tmp_
     assert result.metrics["memory_limit"] == 1_000
 
 
+def test_memory_that_runs_out_after_the_step_was_timed_is_described_with_the_plan(
+    tmp_path, monkeypatch
+):
+    def run_out(call):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 5 bytes.")
+
+    monkeypatch.setattr(batch_sweep, "peak_data_segment", run_out)
+    (case,) = batch_sweep.cases(RunConfig(model="logistic", batch_size=4), CPU)
+    result = batch_sweep.measure(case, Context(CPU, epath.Path(tmp_path), Console()))
+    assert result.status == "out_of_memory"
+    assert result.message.startswith("JaxRuntimeError: RESOURCE_EXHAUSTED: ")
+    assert "planned" in result.message
+    assert result.metrics["memory_planned"] > 4 * 7_850
+
+
 @pytest.fixture
 def sweep(tmp_path):
     """The cases of a study in which 100 images fit, and the batches measured so far."""
