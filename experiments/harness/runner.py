@@ -62,7 +62,7 @@ def run_study(
     name, study = cases.name, cases.study
     results: list[tuple[Record, bool]] = []
     several = len(cases.names(backend)) > 1 or study.next_cases is not None
-    with StudyProgress(console, name, shown=several) as bar:
+    with study.shared(), StudyProgress(console, name, shown=several) as bar:
 
         def measure(case: Case, remaining: int) -> Record:
             limit.require_time()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,8 @@ class Study:
         which ``--profile`` and ``--log-dir`` keep files.
       has_figures_of_merit: ``has_figures_of_merit(case, backend)``: whether MFU, roofline, prices
         and the like mean anything for this case on these devices.
+      shared: ``shared()`` returns the context in which all cases are measured, for what they have
+        in common, such as a process.
     """
 
     about: str
@@ -196,6 +199,7 @@ class Study:
     spans_processes: bool = False
     is_training_run: Callable[[Case], bool] = _never
     has_figures_of_merit: Callable[[Case, Backend], bool] = _always
+    shared: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __post_init__(self):
         _require_metrics(self.columns)

@@ -144,16 +144,16 @@ def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:
     from experiments.harness.progress import StudyProgress
     from experiments.harness.runner import run_case
     from experiments.preflight import terminal
-    from experiments.preflight.compiler_process import shared_process
     from experiments.studies import STUDIES
     from jaxcnn import backend
 
     cpu = backend.select("cpu")
     records: list[Record] = []
-    with shared_process(), StudyProgress(console, "preflight") as bar:
+    study = STUDIES["preflight"]
+    with study.shared(), StudyProgress(console, "preflight") as bar:
         for number, case in enumerate(cases):
             bar.begin("-".join(case.parts), len(cases) - number, records)
-            record, _ = run_case("preflight", STUDIES["preflight"], case, cpu, console)
+            record, _ = run_case("preflight", study, case, cpu, console)
             records.append(record)
             if len(cases) > 1:
                 terminal.print_line(console, record, number + 1, len(cases))

@@ -2,6 +2,7 @@
 
 from experiments.analysis import batch_limit
 from experiments.harness.study import Study
+from experiments.preflight.compiler_process import shared_process
 from experiments.studies import (
     at_once,
     batch_sweep,
@@ -188,6 +189,7 @@ STUDIES: dict[str, Study] = {
         check=preflight.check,
         refresh=preflight_records.refresh,
         answers=preflight.ANSWERS,
+        shared=shared_process,
     ),
     "peers": Study(
         about="how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",

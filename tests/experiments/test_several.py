@@ -1,5 +1,6 @@
 """Several configurations in one command: the plan, resuming, tables, records, exit codes."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -59,6 +60,21 @@ def test_a_dry_run_shows_the_product_and_measures_nothing(capsys, tmp_path):
     assert [" ".join(row[1:-1]) for row in rows] == names
     assert "8 configurations; 8 of 8 cases to measure: duration unknown" in output
     assert not list(tmp_path.iterdir())
+
+
+def test_cases_are_measured_in_the_context_that_they_share(tmp_path, measured, monkeypatch):
+    events = []
+
+    @contextlib.contextmanager
+    def shared():
+        events.append("entered")
+        yield
+        events.append(f"left after {len(measured)}")
+
+    study = dataclasses.replace(STUDIES["train"], shared=shared)
+    monkeypatch.setitem(STUDIES, "train", study)
+    assert run.main([*TRAIN, *LISTS, f"--results={tmp_path}"]) == 0
+    assert events == ["entered", "left after 4"]
 
 
 def test_the_plan_as_json_has_the_same_names(capsys, tmp_path, measured):
