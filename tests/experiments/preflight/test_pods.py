@@ -8,6 +8,7 @@ import pytest
 
 from experiments.preflight import libraries
 from experiments.preflight.compiler import Compiler
+from experiments.preflight.compiler_process import shared_process
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import LOWEST, CompileRequest
 from experiments.preflight.targets import target
@@ -62,6 +63,13 @@ def activations(images: int) -> int:
 
 def test_the_table_has_the_published_number_of_parameters():
     assert KERNELS + CLASSES + 2 * NORMS == 25_557_032  # He et al. 2016; torchvision
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler_process():
+    """All programs are compiled in one process."""
+    with shared_process():
+        yield
 
 
 @pytest.fixture(params=["tpu-v5e-16", "tpu-v5p-8", "tpu-v2-64"])
