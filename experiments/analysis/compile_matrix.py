@@ -148,8 +148,9 @@ def shares(matrix: Portability) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 def shares_table(records: Sequence[Record]) -> str:
     """`shares` of the preflight's records in Markdown, below the number of cells by state."""
     matrix = portability(records)
-    counts = ", ".join(f"{count:,} {state}" for state, count in matrix.counts.items())
-    return f"{sum(matrix.counts.values()):,} programs: {counts}.\n\n{table(*shares(matrix))}"
+    counts = "; ".join(f"{state}: {count:,}" for state, count in matrix.counts.items())
+    total = sum(matrix.counts.values())
+    return f"{total:,} programs. {counts.capitalize()}.\n\n{table(*shares(matrix))}"
 
 
 def _share(cells: Sequence[Cell]) -> str:

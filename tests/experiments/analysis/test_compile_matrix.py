@@ -62,7 +62,7 @@ def test_a_row_for_each_target_says_how_many_networks_compile():
         record("a", "gpu-mi300x", "unsupported", "lowered only: no compiler"),
     ]
     assert compile_matrix.shares_table(records) == (
-        "3 programs: 1 compiled, 1 does not fit, 1 lowered only.\n\n"
+        "3 programs. Compiled: 1; does not fit: 1; lowered only: 1.\n\n"
         "| target | data, bfloat16 |\n"
         "|---|---|\n"
         "| gpu-mi300x | 1 lowered only |\n"
