@@ -53,7 +53,7 @@ def kernels(model: str) -> dict[str, float]:
     jaxcnn.keep_freed_memory()
     step = train_steps.build(model, backend.select("cpu"))
     plan = memory_plan(step.compile())
-    times = KernelTimes(measure_rates(), working_set=plan.total if plan else WORKING_SET)
+    times = KernelTimes({}, working_set=plan.total if plan else WORKING_SET)
     for item in step.items:
         times.seconds(item)
     return {name: kernel.seconds for name, kernel in times.known.items()}
@@ -124,7 +124,9 @@ class _Timings:
             self._known[name] = measure(*arguments)
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._path.write_text(json.dumps(self._known))
+                temporary = self._path.with_suffix(".tmp")
+                temporary.write_text(json.dumps(self._known))
+                temporary.replace(self._path)
             print(f"timed: {name}", flush=True)
         return self._known[name]
 

@@ -169,5 +169,7 @@ def _best(cells: Iterable[Cell]) -> Cell:
     if not compiled:
         return min(by_batch, key=lambda cell: _ORDER.index(cell.state))
     best = compiled[-1]
-    larger = [cell for cell in by_batch if cell.batch > best.batch]
+    larger = [
+        cell for cell in by_batch if cell.batch > best.batch and cell.state in (TOO_LARGE, FAILED)
+    ]
     return dataclasses.replace(best, refused=larger[0] if larger else None)

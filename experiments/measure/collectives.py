@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import jax
+
 _KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 _OPERATION = re.compile(rf"= (?P<results>.*?) (?P<kind>{_KINDS})(?P<start>-start)?\(")
 _SHAPE = re.compile(r"\b(?P<dtype>pred|[a-z]+\d+[a-z0-9]*)\[(?P<sizes>[\d,]*)\]")
@@ -43,6 +45,14 @@ def collectives(program: str) -> tuple[Collective, ...]:
         size = sum(_bytes(dtype, shape) for dtype, shape in shapes)
         sizes.setdefault(operation["kind"], []).append(size)
     return tuple(Collective(kind, len(sizes[kind]), sum(sizes[kind])) for kind in sorted(sizes))
+
+
+def compiled_collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
+    """Those of a compiled program; None if the compiler cannot print it."""
+    try:
+        return collectives(executable.as_text())
+    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        return None
 
 
 def _bytes(dtype: str, shape: str) -> int:

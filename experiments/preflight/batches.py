@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from experiments.analysis import batch_limit
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.program import ProgramSpec
+from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
-from jaxcnn import parallel
 
 TOLERANCE = 1 / 16  # the search ends when the gap is at most this share of the largest that fits
 MAX_COMPILATIONS = 16
@@ -57,6 +56,13 @@ class BatchLimit:
         }
         return {name: value for name, value in values.items() if value is not None}
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Why the search ended early, if it did."""
+        if not self.failure:
+            return ()
+        return (f"the search for the largest batch ended at {self.tries[-1]:,}: {self.failure}",)
+
 
 def find_largest(
     compiler: Compiler, spec: ProgramSpec, result: CompileResult, *, full_effort: bool
@@ -85,8 +91,9 @@ def find_largest(
         with_batch = dataclasses.replace(spec, batch_size=batch)
         return compiler(CompileRequest(with_batch, compiler.target, level))
 
-    unit = parallel.batch_multiple(spec.strategy, compiler.target.devices, spec.mesh)
-    unit *= spec.microbatches or 1
+    unit = batch_unit(
+        spec.model, spec.strategy, compiler.target.devices, spec.mesh, spec.microbatches
+    )
     limit = search(lambda batch: compile_batch(batch, LOWEST), spec.batch_size, unit)
     if not full_effort or limit.fits is None or limit.refused is None:
         return limit

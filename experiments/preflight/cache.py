@@ -20,6 +20,7 @@ import jaxcnn
 from experiments.preflight import libraries
 from experiments.preflight.exported import ExportedRequest
 from experiments.preflight.result import CompileRequest, CompileResult
+from experiments.records import provenance
 
 FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")  # environment variables that compilers read
 _VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
@@ -33,6 +34,7 @@ _RESULT_SOURCES = (
     "preflight/fusion_rule.py",
     "preflight/graph.py",
     "preflight/exported.py",
+    "preflight/target_devices.py",
     "measure",
 )
 
@@ -65,7 +67,8 @@ class ResultCache:
             "flags": flags(),
         }
         self._program_sources = _digest_of_sources(_PROGRAM_SOURCES, Path(jaxcnn.__file__).parent)
-        self._result_sources = _digest_of_sources(_RESULT_SOURCES)
+        parallel_sources = Path(jaxcnn.__file__).parent / "parallel"
+        self._result_sources = _digest_of_sources(_RESULT_SOURCES, parallel_sources)
 
     def program(self, request: CompileRequest) -> str:
         """The hash of a lowered program that was lowered before; else empty.
@@ -113,6 +116,8 @@ class ResultCache:
             "compiler": libraries.compiler(request.target),
             "sources": self._result_sources,
         }
+        if request.target.platform == "cpu":  # that of this machine, with its memory
+            facts["machine"] = provenance.machine()
         return _digest(facts | self._environment)
 
     def _read(self, key: str) -> Any:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from experiments import records as stored_records
 from experiments.hardware import prices
-from experiments.preflight import libraries, targets
+from experiments.preflight import libraries, targets, verdict
 from experiments.preflight.batches import BatchLimit, search
 from experiments.preflight.check_table import check_table
 from experiments.preflight.communication import communication_bound
@@ -25,8 +25,6 @@ from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from experiments.records import Record
 from jaxcnn.errors import InputError
-
-STATUS = {"compiled": "predicted", "lowered": "unsupported"}
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _record(
     result: CompileResult,
     limit: BatchLimit | None,
 ) -> Record:
-    communication = communication_bound(result.collectives, target, [target.devices])
+    communication = communication_bound(result.collectives or (), target, [target.devices])
     estimate = estimate_step(kernels, target, precision, communication)
     price, _ = prices.price_of(target.device, result.kind or target.row, None, None)
     hourly = price * target.chips if price else None
@@ -188,13 +186,12 @@ def _record(
         metrics |= estimate_metrics(estimate, size, hourly, None)
     if hourly:
         metrics["price_per_hour"] = hourly
-    state = STATUS.get(result.state, result.state)
-    fits = result.state != "compiled" or result.fits
+    status, message = verdict.verdict(result, target)
     return Record(
         "check",
         f"{name}-{target.name}-b{size}",
-        state if fits else "out_of_memory",
-        result.message,
+        status,
+        message,
         settings={
             "program": name,
             "target": target.name,
@@ -210,8 +207,12 @@ def _record(
             "batches_tried": list(limit.tries) if limit else [],
             "collectives": [
                 {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
-                for entry in result.collectives
+                for entry in result.collectives or ()
             ],
-            "remarks": [*(estimate_remarks(estimate) if estimate else ())],
+            "remarks": [
+                *(estimate_remarks(estimate) if estimate else ()),
+                *verdict.remarks(result),
+                *(limit.remarks if limit else ()),
+            ],
         },
     )

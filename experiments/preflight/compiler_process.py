@@ -48,7 +48,10 @@ class CompilerProcess:
         if self._process is not None and self._kind != kind:
             self.end()
         if self._process is None:
-            self._start(devices)
+            try:
+                self._start(devices)
+            except OSError as error:  # no memory, or too many processes
+                return CompileResult("failed", f"the compiler's process did not start: {error}")
             self._kind = kind
         try:
             self._connection.send((question, request))
@@ -82,13 +85,19 @@ class CompilerProcess:
         self._log.truncate(0)
         self._log.seek(0)
         context = multiprocessing.get_context("spawn")
-        self._connection, other_end = context.Pipe()
-        self._process = context.Process(
+        connection, other_end = context.Pipe()
+        process = context.Process(
             target=serve, args=(other_end, InheritedFile(self._log), devices), daemon=True
         )
-        with without_main_module(), _signals_blocked():
-            self._process.start()
-        other_end.close()
+        try:
+            with without_main_module(), _signals_blocked():
+                process.start()
+        except OSError:
+            connection.close()
+            raise
+        finally:
+            other_end.close()
+        self._process, self._connection = process, connection
 
     def _crash(self) -> CompileResult:
         self._process.join(_EXIT_SECONDS)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from experiments.measure.collectives import collectives
+from experiments.measure.collectives import compiled_collectives
 from experiments.measure.memory import memory_plan
 from experiments.preflight.result import LOWEST, CompileResult
 from experiments.preflight.targets import Target
@@ -29,7 +29,6 @@ class ExportedRequest:
     Attributes:
       program: serialized by `jax.export`.
       target: the accelerators.
-      shapes: of the arguments, and their dtypes.
       divided: the places of the arguments whose first axis is divided among the devices.
       donated: the places of the arguments whose memory the results may reuse.
       level: optimization level: `LOWEST`, or empty for the compiler's default.
@@ -37,7 +36,6 @@ class ExportedRequest:
 
     program: bytes
     target: Target
-    shapes: tuple[tuple[tuple[int, ...], str], ...]
     divided: tuple[int, ...]
     donated: tuple[int, ...] = ()
     level: str = LOWEST
@@ -87,7 +85,6 @@ def export_step(step: FlatStep, target: Target) -> ExportedRequest:
     return ExportedRequest(
         bytes(program.serialize()),
         target,
-        tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in step.arguments),
         tuple(range(step.state_count, len(step.arguments))),
         _reused(step.arguments[: step.state_count], program.out_avals),
     )
@@ -115,23 +112,22 @@ def compile_exported(request: ExportedRequest, devices: tuple[jax.Device, ...]) 
     mesh = Mesh(np.array(devices), (_BATCH_AXIS,))
     divided, whole = (NamedSharding(mesh, PartitionSpec(axis)) for axis in (_BATCH_AXIS, None))
     scalar = NamedSharding(mesh, PartitionSpec())
+    exported = jax.export.deserialize(bytearray(request.program))
     arguments = [
         jax.ShapeDtypeStruct(
-            shape,
-            dtype,
-            sharding=(divided if place in request.divided else whole) if shape else scalar,
+            aval.shape,
+            aval.dtype,
+            sharding=(divided if place in request.divided else whole) if aval.shape else scalar,
         )
-        for place, (shape, dtype) in enumerate(request.shapes)
+        for place, aval in enumerate(exported.in_avals)
     ]
-    program = jax.jit(
-        jax.export.deserialize(bytearray(request.program)).call, donate_argnums=request.donated
-    )
+    program = jax.jit(exported.call, donate_argnums=request.donated)
     start = time.perf_counter()
     executable = program.lower(*arguments).compile()
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
-        collectives=collectives(executable.as_text()) if len(devices) > 1 else (),
+        collectives=compiled_collectives(executable) if len(devices) > 1 else (),
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
     )

@@ -12,7 +12,15 @@ from experiments.records.published import PUBLISHED
 
 _NOT_MEASURED = "preflight"  # the study whose records, thousands of them, have no measured times
 
-_COMPARED_SETTINGS = ("model", "model_digest", "precision", "batch_size", "strategy")
+_COMPARED_SETTINGS = (
+    "model",
+    "model_digest",
+    "precision",
+    "batch_size",
+    "image_size",
+    "strategy",
+)
+_DEFAULTS = {"precision": "float32"}  # of records that leave it out
 
 
 def measured_records(results: str) -> list[Record]:
@@ -40,7 +48,7 @@ def measured_step_time(
       device: the row of the device table.
       device_count: the number of JAX devices that the case uses.
       settings: of the case; a record of the same case agrees in `_COMPARED_SETTINGS` where it has
-        them.
+        them, or else a default.
     """
     names = (device.name, *device.kinds)
     same = [
@@ -56,6 +64,7 @@ def measured_step_time(
 
 
 def _is_same_case(record: Record, settings: dict[str, Any]) -> bool:
-    known = [name for name in _COMPARED_SETTINGS if name in record.settings]
-    agrees = all(settings.get(name) == record.settings[name] for name in known)
+    measured = _DEFAULTS | record.settings
+    known = [name for name in _COMPARED_SETTINGS if name in measured]
+    agrees = all(settings.get(name) == measured[name] for name in known)
     return {"model", "batch_size"} <= set(known) and agrees

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.recipe_step import create_step
 from jaxcnn import detection, models, parallel, training
+from jaxcnn.data.mixing import PAIR
 from jaxcnn.training.objective import classification
 
 BOXES = 30  # per image, the maximum in Darknet
@@ -86,6 +87,26 @@ def build_program(spec: ProgramSpec) -> Program:
     state, step = parallel.abstract(lambda: _create(spec, row, preprocessing))
     batch = _batch_shapes(spec.batch_size, preprocessing.stored_shape, row.detects)
     return Program(step, state, batch)
+
+
+def batch_unit(
+    model: str, strategy: str, devices: int, mesh: str | None, microbatches: int | None
+) -> int:
+    """The number of images of which a batch is a multiple.
+
+    Every microbatch on every device has the same number, of whole pairs if the recipe mixes images.
+
+    Args:
+      model, strategy, mesh, microbatches: as in `ProgramSpec`.
+      devices: the number of devices of the target.
+
+    >>> batch_unit("lenet5", "data", 8, None, None), batch_unit("convnext_tiny", "jit", 1, None, 2)
+    (8, 4)
+    """
+    recipe = models.spec(model).recipe
+    together = PAIR if recipe.mixup or recipe.cutmix else 1
+    parts = microbatches or recipe.microbatches
+    return parallel.batch_multiple(strategy, devices, mesh) * parts * together
 
 
 def _preprocessing(spec: ProgramSpec, row: models.ModelSpec) -> Preprocessing:

@@ -101,7 +101,7 @@ def _lines(record: Record) -> Iterator[tuple[str, str]]:
     """Subject and text of each line about a case."""
     metrics, origin = record.metrics, record.provenance
     devices = f"{origin['device_count']} × {origin['device_kind']}"
-    yield "target", f"{record.settings['target']}: {devices}, by {origin['compiler']}"
+    yield "target", f"{record.settings['target']}: {devices}, by {record.settings['compiler']}"
     yield "case", _label(record)
     yield "compiles", _verdict(record)
     if "memory_planned" in metrics and "memory_available" in metrics:
@@ -142,15 +142,16 @@ def _memory(metrics: dict[str, float]) -> str:
 
 
 def _largest_batch(record: Record) -> str:
-    metrics, count = record.metrics, len(record.provenance["batches_tried"])
+    metrics, tries = record.metrics, record.provenance["batches_tried"]
     if "largest_batch" in metrics:
         fits = f"a batch of {metrics['largest_batch']:,} fits"
-        refused = ", more was not tried"
+        failed = max(tries) > metrics["largest_batch"]
+        refused = f", one of {max(tries):,} failed" if failed else ", more was not tried"
     else:
         fits, refused = "no batch that fits was found", ""
     if "smallest_refused_batch" in metrics:
         refused = f", one of {metrics['smallest_refused_batch']:,} does not"
-    return f"{fits}{refused} ({count} batches tried){_recomputed(metrics)}"
+    return f"{fits}{refused} ({len(tries)} batches tried){_recomputed(metrics)}"
 
 
 def _recomputed(metrics: dict[str, float]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh
 
-from experiments.measure.collectives import Collective, collectives
+from experiments.measure.collectives import compiled_collectives
 from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
@@ -128,8 +128,9 @@ def _failure(target: Target, error: Exception) -> CompileResult:
             f"{format_bytes(available)} available"
         )
         return CompileResult("out_of_memory", message, required=required, available=available)
-    on_accelerator = target.platform != "cpu"
-    state = "out_of_memory" if on_accelerator and is_out_of_memory(error) else "failed"
+    # Other errors mean the memory of this machine, which says nothing about the target.
+    is_of_compiler = target.platform != "cpu" and isinstance(error, jax.errors.JaxRuntimeError)
+    state = "out_of_memory" if is_of_compiler and is_out_of_memory(error) else "failed"
     lines = [line for line in str(error).splitlines() if line.strip()]
     first = lines[0][:300] if lines else "no message"
     return CompileResult(state, f"{type(error).__name__}: {first}")
@@ -146,15 +147,13 @@ def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
     count = parallel.state_copies(spec.strategy, devices)
     shares = parallel.batch_multiple(spec.strategy, devices, spec.mesh)
     share = parallel.batch_share(program.batch, shares)
+    of_batch = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(share))
+    of_state = compulsory_bytes(program.step, program.state, share) - of_batch
     device_count = parallel.device_count(spec.strategy, devices)
     kernels = operations(program.step, program.state, share, platform=platform)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
-        "bytes": int(
-            count
-            * _share_of_state(spec, devices)
-            * compulsory_bytes(program.step, program.state, share)
-        ),
+        "bytes": int(count * (_share_of_state(spec, devices) * of_state + of_batch)),
         "parameters": program.parameters,
         "operations": tuple(
             item.scaled(shares / device_count, item.count) for item in merged(kernels)
@@ -210,7 +209,7 @@ def _compile(request: CompileRequest) -> CompileResult:
         "compiled",
         memory=memory_plan(executable),
         available=available_memory(request.target, devices),
-        collectives=_collectives(executable) if len(devices) > 1 else (),
+        collectives=compiled_collectives(executable) if len(devices) > 1 else (),
         flops_compiled=_flops_compiled(executable),
         seconds=time.perf_counter() - start,
         kind=devices[0].device_kind,
@@ -237,14 +236,6 @@ def _flops_compiled(executable: jax.stages.Compiled) -> float | None:
     try:
         return compiler_counts(executable).flops or None
     except jax.errors.JaxRuntimeError:
-        return None
-
-
-def _collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
-    """Those of a compiled program; None if the compiler cannot print it."""
-    try:
-        return collectives(executable.as_text())
-    except (jax.errors.JaxRuntimeError, NotImplementedError):
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.analysis.compile_matrix import FIGURES
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.preflight import libraries, targets
+from experiments.preflight import libraries, targets, verdict
 from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
 from experiments.preflight.cache import flags
@@ -20,9 +20,8 @@ from experiments.preflight.compiler import Compiler
 from experiments.preflight.estimates import estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
 from experiments.preflight.measured_cases import measured_records, measured_step_time
-from experiments.preflight.program import ProgramSpec
-from experiments.preflight.result import LOWEST, CompileRequest, CompileResult, format_bytes
-from experiments.preflight.target_devices import GPU_MEMORY_SHARE
+from experiments.preflight.program import ProgramSpec, batch_unit
+from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
 from experiments.studies.preflight_records import (
     IF_GIVEN,
@@ -42,13 +41,7 @@ DEFAULT_BATCH = 128  # for networks whose recipe has none
 # level, so that the figures of the compiler's default level cost nothing.
 QUICKLY_REFUSED = 1.5
 KEPT = ("compiled", "lowered", "out_of_memory")  # states of results that say what they are about
-STATUS = {"compiled": "predicted", "lowered": "unsupported"}
-ESTIMATE = (
-    "memory is the compiler's plan; the bound is a roofline of published figures, of the "
-    "definition's FLOPs"
-)
-
-UNKNOWN_COLLECTIVES = "compiled, collectives unknown: the compiler cannot print the program"
+BOUND = "the bound is a roofline of published figures, of the definition's FLOPs"
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
@@ -109,8 +102,7 @@ def _spec(
     config: RunConfig, strategy: str, precision: str, target: Target, channels: int | None
 ) -> ProgramSpec:
     row = models.spec(config.model)
-    unit = parallel.batch_multiple(strategy, target.devices, config.mesh)
-    unit *= config.microbatches or 1
+    unit = batch_unit(config.model, strategy, target.devices, config.mesh, config.microbatches)
     batch = config.batch_size or math.ceil((row.recipe.batch_size or DEFAULT_BATCH) / unit) * unit
     if batch % unit:
         parts = f"the {target.devices} devices of {target.name}"
@@ -185,9 +177,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
     bounds = _bound(case.config, result, spec, target, epoch_images)
     estimate, remarks = _estimate(case, result, bounds, target, epoch_images)
-    if result.collectives is None:
-        remarks = [*remarks, UNKNOWN_COLLECTIVES]
-    remarks = [*remarks, *bounds.remarks, *([ESTIMATE] if bounds.metrics else [])]
+    remarks = [*remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
+    remarks += [*bounds.remarks, *([BOUND] if "step_time_bound" in bounds.metrics else [])]
     remarks += filter(None, (libraries.untested(target), compiler.cache.problem))
     provenance = _provenance(target, result, settings, epoch_images) | {
         "program": program,
@@ -196,7 +187,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         "remarks": remarks,
         "limit": bounds.limit,
     }
-    status, message = _verdict(result, target)
+    status, message = verdict.verdict(result, target)
     largest = limit.metrics if limit else {}
     metrics = result.metrics | largest | bounds.metrics | estimate
     return CaseResult(metrics, provenance=provenance, status=status, message=message)
@@ -243,20 +234,6 @@ def _provenance(
             for entry in result.collectives or ()
         ],
     }
-
-
-def _verdict(result: CompileResult, target: Target) -> tuple[str, str]:
-    """Status and message of the record."""
-    if result.state == "lowered":
-        return "unsupported", f"lowered only: {libraries.missing(target)}"
-    if result.state == "compiled" and not result.fits:
-        planned, available = format_bytes(result.memory.total), format_bytes(result.available)
-        share = f" ({GPU_MEMORY_SHARE:.0%} of the GPU's memory, the share that JAX takes)"
-        return "out_of_memory", (
-            f"compiles, but does not fit: {planned} planned on a device, {available} available"
-            f"{share if target.platform == 'gpu' else ''}"
-        )
-    return STATUS.get(result.state, result.state), result.message
 
 
 def _estimate(

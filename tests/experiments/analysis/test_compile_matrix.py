@@ -45,6 +45,12 @@ def test_a_failure_does_not_hide_behind_a_smaller_batch_nor_the_other_way_round(
         assert cell.refused.reason == "20 of 16"
 
 
+def test_a_batch_that_was_only_lowered_is_not_refused():
+    records = [record("a", "t", "predicted", batch=8), record("a", "t", "unsupported", batch=16)]
+    (cell,) = compile_matrix.portability(records).cells.values()
+    assert (cell.batch, cell.refused) == (8, None)
+
+
 def test_a_later_crash_does_not_hide_an_answer_and_a_later_answer_counts():
     compiled, crash = record("a", "t", "predicted"), record("a", "t", "failed", "a crash")
     (cell,) = compile_matrix.portability([compiled, crash]).cells.values()

@@ -79,6 +79,16 @@ def test_where_not_even_one_image_fits():
 def test_a_compiler_that_fails_ends_the_search():
     limit = batches.search(lambda batch: CompileResult("failed", "a crash"), 8, 1)
     assert limit == batches.BatchLimit(None, None, (8,), "a crash")
+    assert limit.remarks == ("the search for the largest batch ended at 8: a crash",)
+
+
+def test_a_network_whose_recipe_mixes_images_gets_whole_pairs():
+    """ConvNeXt is trained with mixup and CutMix."""
+    compiler = Recorder(room=55.5e6)
+    spec = ProgramSpec("convnext_tiny", 4, "jit", "float32", 224)
+    first = compiler(CompileRequest(spec, compiler.target))
+    limit = batches.find_largest(compiler, spec, first, full_effort=False)
+    assert all(batch % 2 == 0 for batch in limit.tries) and limit.fits == 54
 
 
 def test_a_batch_that_fills_its_tiles_is_tried():

@@ -130,3 +130,15 @@ def test_a_case_is_compared_with_its_own_measured_records():
     device, settings = targets.target("tpu-v5e-1").device, rows[1].settings
     assert measured_step_time(rows, device, 1, settings) == 3e-3
     assert measured_step_time(rows, device, 4, settings) is None
+
+
+def test_a_case_is_not_compared_with_another_image_size_or_precision():
+    """A record of `peers` in float32 has no precision."""
+    row = measured(3e-3, 2)
+    without_precision = {name: row.settings[name] for name in ("model", "batch_size")}
+    rows = [dataclasses.replace(row, settings=without_precision | {"image_size": 32})]
+    device = targets.target("tpu-v5e-1").device
+    settings = row.settings | {"image_size": 32, "precision": "float32"}
+    assert measured_step_time(rows, device, 1, settings) == 3e-3
+    assert measured_step_time(rows, device, 1, settings | {"precision": "bfloat16"}) is None
+    assert measured_step_time(rows, device, 1, settings | {"image_size": 48}) is None

@@ -11,8 +11,11 @@ import optax
 import pytest
 
 from experiments import records
+from experiments.measure.memory import MemoryPlan
 from experiments.preflight import cache as preflight_cache
 from experiments.preflight import check
+from experiments.preflight.compiler import Compiler
+from experiments.preflight.result import CompileResult
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 
@@ -135,6 +138,35 @@ def test_an_equinox_network_keeps_its_functions():
     convolution, dense = 2 * 9 * 4 * 36, 2 * 4 * 36 * 3
     # No gradient of the images; nobody reads the loss, and so not the dense layer's result.
     assert record.metrics["flops_per_step"] == 2 * (2 * convolution + 2 * dense)
+
+
+def test_a_key_may_be_part_of_the_state():
+    def step(state, batch):
+        key, weights = state
+        noise = jax.random.normal(key, batch.shape)
+        return (jax.random.split(key)[0], weights + noise.T @ batch), None
+
+    key = jax.eval_shape(jax.random.key, 0)
+    weights = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    images = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+    (record,) = check(step, (key, weights), images, ["cpu-2"], largest=False).records
+    assert record.status == "predicted", record.message
+
+
+def test_a_program_that_does_not_fit_says_so(monkeypatch):
+    monkeypatch.setattr(
+        Compiler,
+        "__call__",
+        lambda self, request: CompileResult(
+            "compiled", memory=MemoryPlan(2**30, 0, 0, 0, 0), available=2.0**29, collectives=None
+        ),
+    )
+    (record,) = check(*linen_step(), ["cpu-2"], largest=False).records
+    assert record.status == "out_of_memory"
+    assert record.message == (
+        "compiles, but does not fit: 1.00 GiB planned on a device, 0.50 GiB available"
+    )
+    assert any("collectives unknown" in line for line in record.provenance["remarks"])
 
 
 def test_a_batch_that_does_not_divide_is_an_input_error():

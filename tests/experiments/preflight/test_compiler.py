@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import itertools
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from experiments.measure.collectives import compiled_collectives
 from experiments.measure.memory import MemoryPlan
 from experiments.preflight import cache, compiler_process, targets, worker
 from experiments.preflight import compiler as compilers
@@ -103,6 +105,21 @@ def test_a_process_that_is_lost_is_replaced(monkeypatch, tmp_path):
         monkeypatch.undo()
         with compilers.Compiler(CPU, time_limit=60.0, folder=tmp_path / "other") as compiler:
             assert compiler(CompileRequest(SMALL, CPU)).state == "compiled"
+
+
+def test_a_process_that_does_not_start_is_a_failure_of_its_case_alone(monkeypatch):
+    def no_memory(process):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    context = multiprocessing.get_context("spawn")
+    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
+        with monkeypatch.context() as patched:
+            patched.setattr(context.Process, "start", no_memory)
+            result = compiler(CompileRequest(SMALL, CPU))
+        assert result.state == "failed"
+        assert result.message.startswith("the compiler's process did not start: ")
+        monkeypatch.setattr(compiler_process, "serve", serve_its_number)
+        assert compiler._ask("compile", CompileRequest(SMALL, CPU))[1:] == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +239,7 @@ def test_a_program_that_cannot_be_printed_is_compiled_with_unknown_collectives()
         def as_text(self):
             raise jax.errors.JaxRuntimeError("INTERNAL: no text")
 
-    assert worker._collectives(Executable()) is None
+    assert compiled_collectives(Executable()) is None
     result = CompileResult("compiled", collectives=None)
     assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
@@ -239,6 +256,35 @@ def test_a_compiler_that_cannot_be_loaded_is_one_line(monkeypatch):
     result = worker.execute(request)
     assert result.state == "failed"
     assert result.message == "RuntimeError: UNIMPLEMENTED: undefined symbol"
+
+
+def test_memory_of_this_machine_that_runs_out_says_nothing_about_the_target(monkeypatch):
+    def run_out(target):
+        raise error
+
+    monkeypatch.setattr(worker, "target_devices", run_out)
+    request = CompileRequest(dataclasses.replace(SMALL, batch_size=40), V5E)
+    error = MemoryError("cannot allocate")
+    assert worker.execute(request).state == "failed"
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 5 bytes.")
+    assert worker.execute(request).state == "out_of_memory"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "devices", "expected"),
+    [
+        # The parameters and two moments of Adam, read and written: 784 × 10 weights are divided
+        # among the devices, 10 biases are on each. The batch has 256 images and labels.
+        ("data", 8, 8 * 6 * 4 * 7850 + 256 * (784 + 4)),
+        ("fsdp", 8, 6 * 4 * (7840 + 8 * 10) + 256 * (784 + 4)),
+        # Ten columns and biases are divided by two, and both devices read the whole batch.
+        ("tensor", 2, 6 * 4 * 7850 + 2 * 256 * (784 + 4)),
+    ],
+)
+def test_each_device_moves_its_part_of_the_state_and_of_the_batch(strategy, devices, expected):
+    spec = ProgramSpec("logistic", 256, strategy, "float32", 28)
+    counts = worker._count(spec, "cpu", devices)
+    assert counts["bytes"] == pytest.approx(expected, rel=2e-3)
 
 
 def test_the_metrics_of_a_result_are_those_that_are_known():

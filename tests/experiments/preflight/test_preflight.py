@@ -220,6 +220,11 @@ def test_a_largest_batch_that_computes_activations_twice_says_so(capfd):
     )
     lean = dataclasses.replace(record, metrics=metrics | {"recomputed_flops": 1.0})
     assert terminal._largest_batch(lean).endswith("(4 batches tried)")
+    failed = {"batches_tried": [512, 4096]}
+    ended = dataclasses.replace(lean, metrics={"largest_batch": 512}, provenance=failed)
+    assert terminal._largest_batch(ended) == (
+        "a batch of 512 fits, one of 4,096 failed (2 batches tried)"
+    )
 
 
 def test_without_a_compiler_a_program_is_only_lowered(tmp_path, monkeypatch, capfd):
