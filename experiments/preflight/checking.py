@@ -73,7 +73,8 @@ def check(
       results: a folder for the records; none are written without it.
 
     Raises:
-      InputError: an unknown target, or a batch that does not divide among its devices.
+      InputError: an unknown target, a batch that does not divide among its devices, or a program
+        whose FLOPs depend on its data.
 
     >>> import jax
     >>> weights = jax.ShapeDtypeStruct((784, 10), "float32")
@@ -135,7 +136,10 @@ def _check(
     size, limit = _batch_size(batch), None
     share = _resized(batch, size // target.devices)
     flat = flatten_step(step, state, share)
-    kernels = operations(flat.function, *flat.arguments, platform=target.platform)
+    try:
+        kernels = operations(flat.function, *flat.arguments, platform=target.platform)
+    except ValueError as error:  # of `equation_flops`
+        raise InputError(f"{name}: {error}") from error
     precision = _precision(kernels)
     with Compiler(target, time_limit=time_limit) as compiler:
 

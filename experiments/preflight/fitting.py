@@ -26,7 +26,7 @@ from experiments.preflight.time_model import (
 
 # The median of each parameter's prior, and one standard deviation as a factor. For a TPU, whose
 # compiler fuses more than the rule of `operations` does, the share of the bandwidth is larger: of
-# ResNet-50 at batch 256 it counts 83.8 GB, the rule 97.7.
+# ResNet-50 at batch 256 it counts 83.8 GB, the rule 98.0.
 PRIORS = {
     "half": (0.5, 1.5),
     "tf32": (0.5, 1.5),

@@ -9,6 +9,8 @@ from experiments.preflight.fusion_rule import fusions
 from experiments.preflight.graph import Graph, Node, build_graph
 from experiments.preflight.operation import POOL, Operation, single_kind
 
+_ACCESSES = ("gather", "dynamic_update_slice", "scatter")
+
 
 def operations(function: Callable, *args: Any, platform: str) -> tuple[Operation, ...]:
     """The kernels of one call of a function, on one device.
@@ -42,13 +44,27 @@ def _kernels(graph: Graph, platform: str) -> list[Operation]:
     return kernels + fusions(graph, platform)
 
 
+def _accessed(node: Node) -> int:
+    """Bytes that move where an operation reads or writes some of the elements of an array."""
+    operands = [_bytes(variable.aval) for variable in node.equation.invars]
+    if node.name.startswith("gather"):
+        return operands[1] + 2 * _bytes(node.equation.outvars[0].aval)
+    if node.name.startswith("dynamic_update_slice"):
+        return 2 * operands[1]
+    _, indices, updates = operands
+    return indices + (2 if node.name == "scatter" else 3) * updates  # others read what they change
+
+
+def _bytes(aval: Any) -> int:
+    return aval.size * aval.dtype.itemsize
+
+
 def _single(graph: Graph, node: Node, kind: str) -> Operation:
     values = [graph.values[place] for place in (*node.operands, *node.results)]
     size = sum(value.bytes for value in values)
     work = float(sum(graph.values[place].size for place in node.results))
-    if node.name.startswith(("gather", "dynamic_update_slice", "scatter")):
-        parts = [graph.values[place].bytes for place in node.results + node.operands]
-        size = 2 * min(part for part in parts if part) if any(parts) else 0
+    if node.name.startswith(_ACCESSES):
+        size = _accessed(node)
     if kind == POOL:
         window = node.equation.params.get("window_dimensions", ())
         work *= math.prod(window)

@@ -179,6 +179,20 @@ def test_a_batch_that_does_not_divide_is_an_input_error():
         check(step, state, batch, ["tpu-v99"])
 
 
+def test_flops_that_depend_on_the_data_are_an_input_error():
+    def experts(weights, batch):
+        sizes = jnp.sum(batch["x"], axis=1, dtype=jnp.int32)
+        return jax.lax.ragged_dot(batch["y"], weights, sizes), None
+
+    weights = jax.ShapeDtypeStruct((8, 4, 4), jnp.float32)
+    batch = {
+        "x": jax.ShapeDtypeStruct((8, 2), jnp.int32),
+        "y": jax.ShapeDtypeStruct((8, 4), jnp.float32),
+    }
+    with pytest.raises(InputError, match="step: cannot count a product over groups"):
+        check(experts, weights, batch, ["cpu"])
+
+
 @pytest.mark.slow
 def test_a_script_without_a_main_guard_is_not_run_again(tmp_path):
     script = tmp_path / "mine.py"

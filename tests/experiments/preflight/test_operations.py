@@ -1,5 +1,7 @@
 """Kernels of programs by the rule of fusion, against numbers worked out by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from experiments.preflight.operation import (
     CONVOLUTION,
     ELEMENTWISE,
     GROUPED,
+    OTHER,
     POOL,
     PRODUCT,
     REDUCTION,
@@ -73,6 +76,31 @@ def test_two_sums_over_one_array_are_one_kernel():
         return x.sum(axis=0), (x * x).sum(axis=0)
 
     assert found(moments, shape(1000, 8)) == [(REDUCTION, 0, 32_000 + 2 * 32, 1)]
+
+
+def test_what_is_accessed_moves_and_not_the_whole_array():
+    """64 of 1000 rows of 32 float32 numbers, and their int32 indices; then 5 rows in place."""
+    rows = 4 * 64 * 32
+    table, indices, values = shape(1000, 32), shape(64, 1, dtype="int32"), shape(64, 32)
+
+    def gather(table, indices):
+        numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
+        return lax.gather(table, indices, numbers, (1, 32), mode="clip")
+
+    def scatter(add, table, indices, values):
+        numbers = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+        return add(table, indices, values, numbers, mode="clip")
+
+    def traffic(function, *args):
+        items = operations(function, *args, platform="gpu")
+        (size,) = (item.bytes for item in items if item.kind == OTHER)
+        return size
+
+    assert traffic(gather, table, indices) == 4 * 64 + 2 * rows
+    assert traffic(partial(scatter, lax.scatter_add), table, indices, values) == 4 * 64 + 3 * rows
+    assert traffic(partial(scatter, lax.scatter), table, indices, values) == 4 * 64 + 2 * rows
+    update = lambda table, rows, start: lax.dynamic_update_slice(table, rows, (start, start))  # noqa: E731
+    assert traffic(update, table, shape(5, 32), shape(dtype="int32")) == 2 * 4 * 5 * 32
 
 
 def test_loops_count_every_iteration():
