@@ -28,10 +28,26 @@ FIGURES = (  # metrics of a cell's record
 
 @dataclass(frozen=True)
 class Row:
-    """A network in a precision."""
+    """A network in a precision.
+
+    Attributes:
+      model, precision: as in the records.
+      image_size: of the images' side; None if all records of the network have the same.
+    """
 
     model: str
     precision: str
+    image_size: int | None = None
+
+    @property
+    def network(self) -> str:
+        """The network, with the size of its images if there are several.
+
+        >>> Row("resnet50", "float32", 448).network
+        'resnet50 at 448×448'
+        """
+        size = self.image_size
+        return f"{self.model} at {size}×{size}" if size else self.model
 
 
 @dataclass(frozen=True)
@@ -82,6 +98,12 @@ class Portability:
         states = [cell.state for cell in self.cells.values()]
         return {state: states.count(state) for state in _ORDER if state in states}
 
+    @property
+    def summary(self) -> str:
+        """The number of programs, and how many are in each state."""
+        counts = "; ".join(f"{state}: {count:,}" for state, count in self.counts.items())
+        return f"{len(self.cells):,} programs. {counts.capitalize()}."
+
     def by_target(self) -> dict[str, dict[tuple[str, str], list[Cell]]]:
         """The cells of all networks, by target and then by strategy and precision."""
         groups: dict[str, dict[tuple[str, str], list[Cell]]] = {}
@@ -112,18 +134,23 @@ def portability(records: Sequence[Record]) -> Portability:
     >>> portability([Record("preflight", "a", "predicted", settings=settings)]).counts
     {'compiled': 1}
     """
+    records = [record for record in records if record.study == "preflight"]
+    sizes: dict[str, set[int | None]] = {}
+    for record in records:
+        sizes.setdefault(record.settings["model"], set()).add(record.settings.get("image_size"))
     batches: dict[tuple[Row, Column], dict[int, Cell]] = {}
     for record in records:
-        if record.study == "preflight":
-            settings = record.settings
-            row = Row(settings["model"], settings["precision"])
-            column = Column(settings["target"], settings["strategy"])
-            cell = Cell(
-                _STATES.get(record.status, FAILED), settings["batch_size"], record.message, record
-            )
-            of_cell = batches.setdefault((row, column), {})
-            if cell.state in _ANSWERS or cell.batch not in of_cell:
-                of_cell[cell.batch] = cell
+        settings = record.settings
+        model = settings["model"]
+        size = settings.get("image_size") if len(sizes[model]) > 1 else None
+        row = Row(model, settings["precision"], size)
+        column = Column(settings["target"], settings["strategy"])
+        cell = Cell(
+            _STATES.get(record.status, FAILED), settings["batch_size"], record.message, record
+        )
+        of_cell = batches.setdefault((row, column), {})
+        if cell.state in _ANSWERS or cell.batch not in of_cell:
+            of_cell[cell.batch] = cell
     cells = {key: _best(of_cell.values()) for key, of_cell in batches.items()}
     rows = tuple(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
@@ -148,9 +175,7 @@ def shares(matrix: Portability) -> tuple[tuple[str, ...], list[tuple[str, ...]]]
 def shares_table(records: Sequence[Record]) -> str:
     """`shares` of the preflight's records in Markdown, below the number of cells by state."""
     matrix = portability(records)
-    counts = "; ".join(f"{state}: {count:,}" for state, count in matrix.counts.items())
-    total = sum(matrix.counts.values())
-    return f"{total:,} programs. {counts.capitalize()}.\n\n{table(*shares(matrix))}"
+    return f"{matrix.summary}\n\n{table(*shares(matrix))}"
 
 
 def _share(cells: Sequence[Cell]) -> str:

@@ -42,10 +42,9 @@ def matrix(page: PageRecords) -> Section | None:
     result = portability(records)
     is_wide = len(result.columns) > MAX_COLUMNS
     tables = [_shares(result), _refused(result)] if is_wide else [_cells(result)]
-    counts = ", ".join(f"{count:,} {state}" for state, count in result.counts.items())
     sentences = [
         "Train steps compiled for the accelerators by their own compilers, without the devices: "
-        f"{counts}.",
+        f"{result.summary}",
         "All figures below are estimates: memory plans, times and bounds; nothing was run.",
     ]
     return Section(
@@ -61,7 +60,7 @@ def _cells(result: Portability) -> Table:
     rows = []
     for row in result.rows:
         cells = (_cell_text(result.cells.get((row, column))) for column in result.columns)
-        rows.append(Row((f"{row.model}, {row.precision}", *cells)))
+        rows.append(Row((f"{row.network}, {row.precision}", *cells)))
     title = "✓: compiles and fits at the batch shown"
     return Table(title, ("network", *columns), rows, text_columns=1)
 
@@ -77,7 +76,7 @@ def _refused(result: Portability) -> Table:
     rows = [
         Row(
             (
-                row.model,
+                row.network,
                 row.precision,
                 column.target,
                 column.strategy,

@@ -1,5 +1,7 @@
 """The portability matrix, from records alone."""
 
+import dataclasses
+
 from experiments.analysis import compile_matrix
 from experiments.records import Record
 
@@ -43,6 +45,19 @@ def test_a_failure_does_not_hide_behind_a_smaller_batch_nor_the_other_way_round(
         (cell,) = compile_matrix.portability(records).cells.values()
         assert (cell.state, cell.batch, cell.refused.batch) == ("compiled", 16, 32)
         assert cell.refused.reason == "20 of 16"
+
+
+def test_images_of_two_sizes_are_two_networks():
+    small, large = (
+        dataclasses.replace(row, settings=row.settings | {"image_size": size})
+        for size, row in (
+            (224, record("a", "t", "predicted")),
+            (448, record("a", "t", "out_of_memory", "20 of 16")),
+        )
+    )
+    matrix = compile_matrix.portability([small, large, record("b", "t", "predicted")])
+    assert [row.network for row in matrix.rows] == ["a at 224×224", "a at 448×448", "b"]
+    assert matrix.counts == {"compiled": 2, "does not fit": 1}
 
 
 def test_a_batch_that_was_only_lowered_is_not_refused():
