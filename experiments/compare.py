@@ -157,10 +157,23 @@ def _interleave(
             run_round(versions, number, options, folders)
             number += 1
             result, problems = _load(config, *map(_subfolders, folders))
-            rounds = rounds or significance.rounds_needed(result.times, config.tolerance)
+            rounds = rounds or _rounds_needed(result.times, config.tolerance)
             plan = f": {_plan(config, result, rounds)}" if number == 1 else ""
             print(f"round {number} of {rounds}{plan}", file=sys.stderr)
     return result, [*_spread(config, result, number), *problems]
+
+
+def _rounds_needed(times: int, tolerance: float) -> int:
+    """See `significance.rounds_needed`; one round if there are no times to compare."""
+    if not times:
+        return 1
+    rounds = significance.rounds_needed(times, tolerance)
+    if rounds is None:
+        raise InputError(
+            f"--tolerance={tolerance}: no number of rounds detects a slowdown by "
+            f"{significance.SLOWDOWN:.0%} with it; give a smaller one, or --rounds"
+        )
+    return rounds
 
 
 def _subfolders(folder: Path) -> list[str]:

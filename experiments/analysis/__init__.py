@@ -82,12 +82,15 @@ ANALYSES: dict[str, Analysis] = {
     ),
     "descent": Analysis(descent_methods.conclusion, group_by=("learning_rate", "epochs", "seed")),
     "isa": Analysis(
-        instruction_sets.conclusion, group_by=("model", "precision", "strategy", "image_size")
+        instruction_sets.conclusion,
+        group_by=(*_STEP_SETTINGS, "batch_size", "strategy"),
     ),
     "train": Analysis(seeds.conclusion),
     "peers": Analysis(peers.conclusion),
     "first_cnn": Analysis(
-        wall_time.conclusion, group_by=("dataset", "epochs"), across_machines=True
+        wall_time.conclusion,
+        group_by=("dataset", "epochs", "batch_size", "precision", "optimizer", "learning_rate"),
+        across_machines=True,
     ),
 }
 

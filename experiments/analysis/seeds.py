@@ -58,13 +58,13 @@ def groups(records: Sequence[Record]) -> list[list[Record]]:
     """Records of `STUDIES` that differ in the seed alone, measured at one place; two or more each.
 
     Args:
-      records: the newest of each case.
+      records: the newest of each case, sorted by time; the last one of each seed counts.
     """
-    by_identity: dict[str, list[Record]] = {}
+    by_identity: dict[str, dict[int, Record]] = {}
     for record in records:
         if record.status == "ok" and record.study in STUDIES and "seed" in record.settings:
-            by_identity.setdefault(_identity(record), []).append(record)
-    return [group for group in by_identity.values() if len(group) > 1]
+            by_identity.setdefault(_identity(record), {})[record.settings["seed"]] = record
+    return [list(group.values()) for group in by_identity.values() if len(group) > 1]
 
 
 def spread(group: Sequence[Record], metric: str) -> Spread | None:
@@ -154,6 +154,7 @@ def _sentence(group: Sequence[Record]) -> str:
 
 def _identity(record: Record) -> str:
     settings = {name: value for name, value in record.settings.items() if name != "seed"}
-    names = ("accelerator", "machine", "strategy_devices", "elsewhere")
+    names = ("accelerator", "machine", "host_cores", "strategy_devices", "elsewhere")
     place = [record.provenance.get(name) for name in names]
+    place.append(record.provenance.get("versions", {}).get("jax"))
     return json.dumps([record.study, settings, place], sort_keys=True, default=str)

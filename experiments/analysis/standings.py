@@ -108,13 +108,15 @@ def estimates(records: Sequence[Record], compared: Standings) -> list[Estimate]:
     Returns:
       The newest of each target and precision.
     """
-    model = compared.fastest.settings.get("model")
+    names = ("model", "image_size")
+    model, size = (compared.fastest.settings.get(name) for name in names)
     newest = {
         (record.settings.get("target"), record.settings.get("precision")): record
         for record in records
         if record.study == "preflight"
         and record.status == "predicted"
         and record.settings.get("model") == model
+        and size in (None, record.settings.get("image_size"))
         and record.metrics.get(ESTIMATE)
     }
     return [_estimate(record) for record in newest.values()]

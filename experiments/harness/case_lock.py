@@ -50,8 +50,9 @@ def case_lock(scratch: epath.Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.unlink(path)  # one who waits notices that its file has no name any more
         lock.release()
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # if nothing was measured
+        if not output_files.is_remote(scratch):
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()  # if nothing was measured
 
 
 def _acquire(lock: filelock.BaseFileLock, folder: Path) -> None:

@@ -65,7 +65,7 @@ def prepare(name: str, folder: Path, launch: Launch = launch) -> Version:
       InputError: there is no such version, or it cannot be installed.
     """
     place = Path(name).expanduser()
-    if place.is_file():
+    if place.is_file() and os.access(place, os.X_OK):
         return Version(name, str(place.absolute()))
     if (place / "bin" / "python").is_file():
         return Version(name, str((place / "bin" / "python").absolute()))
@@ -108,7 +108,10 @@ def run_round(
 
 def _commit(name: str) -> str:
     command = ["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise InputError(f"{name}: git cannot be started ({error.strerror or error})") from error
     if result.returncode or not Path("pyproject.toml").is_file():
         raise InputError(
             f"{name}: neither a Python interpreter, nor the folder of an environment or a "

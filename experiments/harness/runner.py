@@ -106,7 +106,11 @@ def plan(cases: StudyCases, backend: Backend) -> list[PlannedCase]:
         results = epath.Path(case.config.results).expanduser()
         record = records.find(results, cases.name, named, cases.study.answers)
         scratch = _scratch(results, cases.name, named)
-        again = case.config.force or requested_files.missing(cases.study, case, scratch)
+        again = (
+            case.config.force
+            or _is_unfinished(scratch)
+            or requested_files.missing(cases.study, case, scratch)
+        )
         known.update([named] if record is not None and not again else [])
         return record or Record(cases.name, named, "predicted")
 
@@ -170,11 +174,15 @@ def _scratch(results: epath.Path, study: str, case: str) -> epath.Path:
     return results / study / f"{case}.checkpoints"
 
 
+def _is_unfinished(scratch: epath.Path) -> bool:
+    """Whether a run of the case was interrupted, which the next one continues."""
+    return scratch.exists() and not (scratch / _FINISHED).exists()
+
+
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
     """The record of an earlier run at current prices; None if the case is to be measured."""
     scratch = context.scratch
-    unfinished = scratch.exists() and not (scratch / _FINISHED).exists()
-    if case.config.force or unfinished:
+    if case.config.force or _is_unfinished(scratch):
         return None
     record = records.find(scratch.parent.parent, context.study, context.case, study.answers)
     if record is None:

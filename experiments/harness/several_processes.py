@@ -99,13 +99,16 @@ def check_shared_folder(folder: str) -> None:
     with distributed.all_or_none("results folder"):
         path = prepare_folder(folder)
     probe = path / distributed.of_main("results probe", lambda: _write_probe(path))
-    with distributed.all_or_none("results shared"):
-        if not _is_seen(probe):
-            raise InputError(
-                f"--results={folder} is not the folder of process 0: name one that all hosts share"
-            )
-    if distributed.is_main():
-        probe.unlink()
+    try:
+        with distributed.all_or_none("results shared"):
+            if not _is_seen(probe):
+                raise InputError(
+                    f"--results={folder} is not the folder of process 0: name one that all hosts "
+                    "share"
+                )
+    finally:
+        if distributed.is_main():
+            probe.unlink()
 
 
 def _write_probe(path: epath.Path) -> str:

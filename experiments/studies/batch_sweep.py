@@ -96,7 +96,8 @@ def _case(config: RunConfig) -> Case:
         "memory_limit",
         "seed",
     )
-    settings = {name: getattr(config, name) for name in names} | network.noise_settings(config)
+    settings = {name: getattr(config, name) for name in names}
+    settings |= synthetic_step.division(config) | network.noise_settings(config)
     parts = (config.model, config.strategy, config.precision, f"b{config.batch_size}")
     return Case(config, settings, parts)
 

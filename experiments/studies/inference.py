@@ -69,6 +69,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     if config.init_from:
         case_config = case_config.replace(image_size=config.image_size)
         settings["init_from"] = config.init_from
+        settings |= {"image_size": config.image_size} if config.image_size else {}
     else:
         settings["training"] = training.settings
     return [

@@ -105,7 +105,7 @@ def _case(config: RunConfig, name: str) -> Case:
         "seed",
     )
     settings = {"instruction_set": name} | {option: getattr(config, option) for option in options}
-    settings |= network.noise_settings(config)
+    settings |= synthetic_step.division(config) | network.noise_settings(config)
     return Case(config, settings, (config.model, name, config.precision, f"b{config.batch_size}"))
 
 
@@ -132,9 +132,10 @@ def _cpu_flags() -> set[str]:
 def measure(case: Case, context: Context) -> CaseResult:
     """Times both steps in a process whose XLA is limited to the instruction set."""
     name = case.settings["instruction_set"]
-    if XLA_FLAGS[name] in os.environ.get("XLA_FLAGS", ""):
+    flags, limit = os.environ.get("XLA_FLAGS", "").split(), XLA_FLAGS[name].split()
+    if flags[-len(limit) :] == limit:
         return _measure_here(case, context)
-    variables = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {XLA_FLAGS[name]}".strip()}
+    variables = {"XLA_FLAGS": " ".join([*flags, *limit])}
     if native.instruction_set():
         variables[native.ENVIRONMENT_VARIABLE] = NATIVE_KERNELS[name]
     return measure_isolated(case, context, variables)

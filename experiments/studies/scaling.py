@@ -135,7 +135,9 @@ def _communication(
       Metrics, samples and a remark.
     """
     local = config.replace(
-        strategy=parallel.REFERENCE, batch_size=config.batch_size // len(backend.devices)
+        strategy=parallel.REFERENCE,
+        mesh=None,
+        batch_size=config.batch_size // len(backend.devices),
     )
     programs = {
         "step": synthetic_step.build(config, backend),

@@ -111,7 +111,7 @@ def check(case: Case) -> None:
 
 def _check_parts(config: RunConfig, available: int) -> None:
     """Raises `InputError` unless the batch can be divided as microbatches and mixing need it."""
-    devices = parallel.batch_multiple(config.strategy, available)
+    devices = parallel.batch_multiple(config.strategy, available, config.mesh)
     together = PAIR if config.mixup or config.cutmix else 1
     multiple = devices * config.microbatches * together
     if config.batch_size % multiple:

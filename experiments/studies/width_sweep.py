@@ -25,6 +25,7 @@ from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
+from jaxcnn.errors import InputError
 
 COLUMNS = (
     "parameters",
@@ -47,7 +48,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One for each width; `--model` is ignored.
 
     Raises:
-      InputError: as in `with_strategy`.
+      InputError: a batch larger than an epoch; else as in `with_strategy`.
     """
     recipe = models.spec("mlp").recipe
     defaults = {
@@ -56,12 +57,19 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         "learning_rate": recipe.learning_rate,
     }
     config = with_strategy(config.with_defaults(defaults), backend)
+    images = IMAGES[config.preset]
+    if config.batch_size > images:
+        raise InputError(
+            f"--batch-size={config.batch_size}: an epoch of --preset={config.preset} has {images} "
+            "images, choose no more"
+        )
     return [_case(config.replace(model=f"mlp:{width}")) for width in WIDTHS[config.preset]]
 
 
 def _case(config: RunConfig) -> Case:
     names = ("model", "strategy", "precision", "batch_size", "optimizer", "learning_rate", "seed")
     settings = {name: getattr(config, name) for name in names} | {"images": IMAGES[config.preset]}
+    settings |= {"mesh": config.mesh} if config.mesh else {}
     parts = (config.model, config.strategy, config.precision, f"b{config.batch_size}")
     return Case(config, settings, parts)
 

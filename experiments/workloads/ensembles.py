@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.workloads.setup import TrainingSetup
+from experiments.workloads.setup import TrainingSetup, normalized_sample
 from jaxcnn import models, training
 from jaxcnn.data import as_arrays
 from jaxcnn.data.scheduled import batch_rows
@@ -151,6 +151,8 @@ def _initial_state(setup: TrainingSetup, seed: int) -> training.TrainState:
         input_shape=setup.preprocessing.network_shape,
         seed=seed,
     )
+    if hasattr(model, "whiten"):
+        model.whiten(normalized_sample(setup.splits.train, setup.preprocessing))
     state, _ = training.create(
         model,
         step.optimizer,

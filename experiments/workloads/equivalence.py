@@ -104,7 +104,7 @@ def compare_with_one_device(
       backend: the reference runs on its first device, which must hold the whole batch.
       steps: the number of train steps.
     """
-    one_device = config.replace(strategy=parallel.REFERENCE)
+    one_device = config.replace(strategy=parallel.REFERENCE, mesh=None)
     reference = synthetic_step.build(one_device, backend.first(1))
     rounding = ROUNDING[config.precision]
     copies = [

@@ -103,7 +103,7 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         state, step = build()
     elif hasattr(model, "whiten"):  # from images: so is a first layer that whitens
         model = _build_model(config, dataset, preprocessing)
-        model.whiten(_normalized_sample(splits.train, preprocessing))  # type: ignore[attr-defined]
+        model.whiten(normalized_sample(splits.train, preprocessing))  # type: ignore[attr-defined]
         state, step = _create(config, model, preprocessing, fit_config)
     else:
         state, step = strategy.create(build)
@@ -207,7 +207,7 @@ def _trained_layers(config: RunConfig, model: nnx.Module) -> tuple[str, ...]:
     return heads
 
 
-def _normalized_sample(train: Split, preprocessing: Preprocessing) -> Array:
+def normalized_sample(train: Split, preprocessing: Preprocessing) -> Array:
     """The first training images as the network gets them, ``f32[N, H, W, C]``."""
     sample = data.Subset(train, np.arange(min(WHITENING_IMAGES, len(train))))
     images = data.as_arrays(sample, preprocessing.stored_shape).images

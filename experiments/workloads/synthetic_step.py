@@ -1,6 +1,7 @@
 """A train step on synthetic images that stay on the devices, for studies of speed alone."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -102,11 +103,17 @@ def settings(config: RunConfig, point: str) -> dict[str, str | int | float]:
         "seed",
     )
     options = {name: getattr(config, name) for name in names}
-    if config.mesh:
-        options["mesh"] = config.mesh
-    if config.microbatches not in (None, 1):
-        options["microbatches"] = config.microbatches
-    return {"point": point} | options | network.noise_settings(config)
+    return {"point": point} | options | division(config) | network.noise_settings(config)
+
+
+def division(config: RunConfig) -> dict[str, Any]:
+    """Settings that say how a batch is divided, as far as they are not the default ones.
+
+    >>> division(RunConfig(mesh="2x4", microbatches=1))
+    {'mesh': '2x4'}
+    """
+    settings = {"mesh": config.mesh, "microbatches": config.microbatches}
+    return {name: value for name, value in settings.items() if value not in (None, 1)}
 
 
 def build(config: RunConfig, backend: Backend) -> StepProgram:

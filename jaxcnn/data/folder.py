@@ -200,7 +200,7 @@ def _open_split(folder: Path, classes: tuple[str, ...], skip_bad: bool) -> tuple
     if empty:
         raise InputError(
             f"{folder} has no readable image in: {', '.join(empty)} "
-            "(formats: {', '.join(FORMATS)}, recognized by the file extension)"
+            f"(formats: {', '.join(FORMATS)}, recognized by the file extension)"
         )
     return FolderSplit(tuple(file for file, _ in readable), labels), len(problems)
 

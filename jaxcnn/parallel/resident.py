@@ -107,9 +107,15 @@ class ResidentTraining:
           host.
 
         Raises:
-          InputError: the checkpoints belong to another run.
+          InputError: the checkpoints belong to another run, or an epoch of the configuration has
+            another number of steps than that of the examples.
           NonFiniteLossError, Interrupted: see `training.fit`.
         """
+        if config.steps_per_epoch != self.steps_per_epoch:
+            raise InputError(
+                f"FitConfig.steps_per_epoch={config.steps_per_epoch}: an epoch of these examples "
+                f"has {self.steps_per_epoch} steps"
+            )
         strategy = self.strategy
         like = strategy.abstract_saved(state)
         start = (checkpoints.restore(like) if checkpoints else None) or Restored(

@@ -11,7 +11,7 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn import fast_layers
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, require_known
 from jaxcnn.training.network import Mix, Network, Objective, Preprocess, unit_scale
 from jaxcnn.training.objective import classification, weight_decay_penalty
 from jaxcnn.training.precision import precision as precision_named
@@ -62,8 +62,8 @@ def create(
       The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
-      InputError: an unknown precision, a value that is not allowed, or a setting of a layer that
-        cannot be hashed.
+      InputError: an unknown precision or layer, a value that is not allowed, or a setting of a
+        layer that cannot be hashed.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -80,6 +80,9 @@ def create(
     is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
     graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
     params, frozen, rest = map(nnx.to_pure_dict, states)
+    layers = sorted(map(str, {**params, **frozen}))
+    for name in (*trainable, *weight_decay_layers):
+        require_known("layer", name, layers)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

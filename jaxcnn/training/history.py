@@ -1,6 +1,7 @@
 """The history of a training run: numbers that can be written as JSON, and so into a checkpoint."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,6 +173,8 @@ class History:
 
 
 def _rank(entry: dict[str, float], monitor: str) -> tuple[float, ...]:
+    loss = entry["validation_loss"]
+    score = -math.inf if math.isnan(loss) else -loss  # NaN is neither above nor below any number
     if monitor == "validation_loss":
-        return (-entry["validation_loss"],)
-    return entry["validation_accuracy"], -entry["validation_loss"]
+        return (score,)
+    return entry["validation_accuracy"], score

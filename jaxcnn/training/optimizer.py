@@ -163,7 +163,7 @@ def _warmup_steps(warmup: float, steps: int, steps_per_epoch: int) -> int:
     """The length of a warm-up, which is at least one step unless it is 0."""
     if not 0 <= warmup < math.inf:
         raise InputError(f"warmup {warmup}: must be a number of epochs, 0 or more")
-    warmup_steps = math.ceil(warmup * steps_per_epoch)
+    warmup_steps = _round_up(warmup * steps_per_epoch)
     if warmup_steps and warmup_steps >= steps:
         raise InputError(
             f"warmup {warmup:g}: the warm-up must be shorter than the {steps / steps_per_epoch:g} "
@@ -183,7 +183,7 @@ def _main_schedule(
     if match := re.fullmatch(f"poly:{_NUMBER}", name):
         return optax.polynomial_schedule(learning_rate, 0.0, float(match[1]), steps)
     if match := re.fullmatch(f"step:{_NUMBER}:{_NUMBER}", name):
-        if float(match[1]) <= 0:
+        if not 0 < float(match[1]) < math.inf:
             raise InputError(f"schedule {name!r}: the number of epochs must be positive")
         interval = max(1, round(float(match[1]) * steps_per_epoch))
         factor = _require_factor(name, float(match[2]))
@@ -193,9 +193,19 @@ def _main_schedule(
         shares = [float(share) for share in match[1].split(",")]
         if not all(0 < share < 1 for share in shares):
             raise InputError(f"schedule {name!r}: the shares of the steps must lie between 0 and 1")
-        boundaries = [math.ceil(share * steps) for share in shares]
-        return optax.piecewise_constant_schedule(learning_rate, dict.fromkeys(boundaries, factor))
+        boundaries = [_round_up(share * steps) for share in shares]
+        factors = {step: factor ** boundaries.count(step) for step in boundaries}
+        return optax.piecewise_constant_schedule(learning_rate, factors)
     raise InputError(f"unknown schedule {name!r}; known: {SCHEDULES}")
+
+
+def _round_up(steps: float) -> int:
+    """Rounds up, but not for the rounding error of a product.
+
+    >>> _round_up(0.55 * 100), _round_up(55.1)
+    (55, 56)
+    """
+    return math.ceil(round(steps, 6))
 
 
 def _require_factor(name: str, factor: float) -> float:

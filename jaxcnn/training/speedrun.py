@@ -8,6 +8,8 @@ import optax
 from jax import Array
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
+from jaxcnn.errors import InputError
+
 # Jordan's program `airbench94_muon.py`, 2024. The learning rates of SGD are multiples of that of
 # the kernels, and those of the program times 2,000: its loss is the sum over so many images.
 MUON_MOMENTUM, NEWTON_SCHULZ_STEPS = 0.6, 3
@@ -35,7 +37,10 @@ def speedrun(
       al. 2024, *Muon: An optimizer for hidden layers in neural networks*.
     """
     if layers:
-        raise ValueError(f"the optimizer speedrun has no weight decay by layer, got {layers}")
+        raise InputError(
+            f"optimizer speedrun has no weight decay by layer, such as of {', '.join(layers)}: "
+            "choose another optimizer"
+        )
     muon = optax.chain(
         scale_by_muon(
             ns_steps=NEWTON_SCHULZ_STEPS,

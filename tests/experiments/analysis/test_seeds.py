@@ -45,6 +45,14 @@ def test_runs_that_differ_in_the_seed_alone_are_a_group():
     assert seeds.groups([*RUNS, other, elsewhere, failed]) == [RUNS]
 
 
+def test_a_seed_counts_once_and_versions_of_jax_are_not_mixed():
+    older, newer = run(0, [0.5]), run(0, [0.6])
+    assert seeds.groups([older, newer]) == []
+    assert seeds.groups([older, newer, RUNS[1]]) == [[newer, RUNS[1]]]
+    other = dataclasses.replace(RUNS[1], provenance=HERE | {"versions": {"jax": "0.12.0"}})
+    assert seeds.groups([newer, other]) == []
+
+
 def test_means_and_standard_deviations_by_hand():
     accuracy = seeds.spread(RUNS, "test_accuracy")
     assert (accuracy.mean, accuracy.deviation) == (pytest.approx(0.8), pytest.approx(0.1))

@@ -83,5 +83,10 @@ def test_estimates_of_the_compared_network_have_the_interval_of_their_record():
     # 3.6 $ an hour is 0.001 $ a second, in which 200 images are trained.
     assert estimate.cost(200.0) == pytest.approx(5.0)
     assert estimates([preflight(400.0, None)], compared)[0].cost(1.0) is None
+    other_size = preflight(400.0, None)
+    other_size.settings["image_size"] = 64
+    for measured in compared.records:
+        measured.settings["image_size"] = 32
+    assert estimates([other_size], compared) == []
     without = Record("preflight", "p", "predicted", settings={"model": "lenet5"})
     assert estimates([without], compared) == []

@@ -53,7 +53,7 @@ def versions(tmp_path) -> list[str]:
     """Two interpreters, which are never run."""
     names = [tmp_path / "baseline", tmp_path / "candidate"]
     for name in names:
-        name.touch()
+        name.touch(mode=0o755)
     return list(map(str, names))
 
 
@@ -99,6 +99,35 @@ def test_few_rounds_are_never_worse_and_are_kept(monkeypatch, versions, capsys, 
     assert len(list(results.rglob("*.json"))) == 4
 
 
+def test_where_no_times_are_compared_one_round_is_enough(monkeypatch, versions, capsys):
+    """The only case fails in the candidate."""
+
+    class FailingCandidate(FakeRuns):
+        def __call__(self, command, environment):
+            code, message = super().__call__(command, environment)
+            if Path(command[0]).name == "candidate":
+                (results,) = (a.partition("=")[2] for a in command if a.startswith("--results="))
+                (file,) = Path(results).rglob("*.json")
+                file.write_text(json.dumps(json.loads(file.read_text()) | {"status": "failed"}))
+            return code, message
+
+    arguments = ["--interleave", *versions, "--", "--study=train"]
+    assert run_compare(monkeypatch, FailingCandidate(), *arguments) == 3
+    assert "round 1 of 1" in capsys.readouterr().err
+
+
+def test_a_tolerance_that_no_number_of_rounds_meets_is_bad_input(monkeypatch, versions, capsys):
+    arguments = ["--interleave", *versions, "--tolerance=0.099", "--", "--study=train"]
+    assert run_compare(monkeypatch, FakeRuns(), *arguments) == 2
+    assert "--tolerance=0.099: no number of rounds" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_program_is_no_interpreter(tmp_path):
+    (tmp_path / "README.md").write_text("# Text\n")
+    with pytest.raises(InputError, match="neither a Python interpreter"):
+        prepare(str(tmp_path / "README.md"), tmp_path / "installed")
+
+
 def test_refused_options_are_bad_input(monkeypatch, versions, capsys):
     fake = FakeRuns(code=2, message="error: unknown study 'trian'\n")
     assert run_compare(monkeypatch, fake, "--interleave", *versions, "--", "--study=trian") == 2
@@ -109,7 +138,7 @@ def test_interpreters_and_environments_are_used_as_they_are(tmp_path, monkeypatc
     monkeypatch.delenv("PYTHONPATH", raising=False)
     interpreter = tmp_path / "env" / "bin" / "python"
     interpreter.parent.mkdir(parents=True)
-    interpreter.touch()
+    interpreter.touch(mode=0o755)
     for name in (interpreter, tmp_path / "env"):
         version = prepare(str(name), tmp_path / "installed")
         assert version.python == str(interpreter)

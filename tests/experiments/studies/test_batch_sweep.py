@@ -77,6 +77,14 @@ def test_the_first_case_follows_the_recipe_and_divides_among_the_devices(devices
     assert case.settings["optimizer"] == "adam" and case.settings["image_size"] == 28
 
 
+def test_settings_say_how_the_batch_is_divided(devices):
+    config = RunConfig(strategy="data_tensor", mesh="2x4", microbatches=2, model="logistic")
+    (case,) = batch_sweep.cases(config, Backend("cpu", devices))
+    assert case.settings["mesh"] == "2x4" and case.settings["microbatches"] == 2
+    (plain,) = batch_sweep.cases(RunConfig(microbatches=1), CPU)
+    assert not {"mesh", "microbatches"} & plain.settings.keys()
+
+
 def test_the_first_batch_size_can_be_given():
     (case,) = batch_sweep.cases(RunConfig(batch_size=5, preset="full"), CPU)
     assert case.config.batch_size == 5 and case.parts == ("lenet5", "jit", "float32", "b5")

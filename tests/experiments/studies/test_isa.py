@@ -72,6 +72,9 @@ def test_only_the_child_process_is_limited(monkeypatch):
     assert isa.measure(case, None).metrics == {"step_time": 1.0}
     assert variables == {"XLA_FLAGS": "--a=1 --xla_cpu_max_isa=AVX", "JAXCNN_KERNELS": "any"}
     assert os.environ["XLA_FLAGS"] == "--a=1"
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2")  # begins like the flag for AVX
+    isa.measure(case, None)
+    assert variables["XLA_FLAGS"] == "--xla_cpu_max_isa=AVX2 --xla_cpu_max_isa=AVX"
 
 
 @pytest.mark.slow

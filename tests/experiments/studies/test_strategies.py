@@ -46,6 +46,14 @@ def test_every_strategy_on_simulated_devices_agrees_and_has_no_speed(tmp_path, c
     assert "this shows what they compute, and no speeds" in capsys.readouterr().out
 
 
+def test_a_mesh_of_ones_own_is_compared_with_one_device(tmp_path):
+    arguments = [*SMALL, "--device=cpu:8", "--strategy=data_tensor", "--mesh=2x4"]
+    assert run.main([*arguments, f"--results={tmp_path}"]) == 0
+    record = records_by_strategy(tmp_path)["data_tensor"]
+    assert record["provenance"]["mesh"] == {"data": 2, "tensor": 4}
+    assert record["metrics"]["largest_loss_difference"] < equivalence.TOLERANCE
+
+
 def test_one_device_is_timed(tmp_path):
     assert run.main([*SMALL, "--device=cpu:1", "--strategy=data", f"--results={tmp_path}"]) == 0
     (record,) = read_records(tmp_path, "strategies")

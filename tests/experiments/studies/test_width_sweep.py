@@ -25,6 +25,7 @@ from jaxcnn import models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
+from jaxcnn.errors import InputError
 
 CPU = Backend("cpu", tuple(jax.devices("cpu")[:1]))
 
@@ -44,6 +45,11 @@ def test_the_widths_are_powers_of_two_and_the_recipe_is_the_published_one():
     recipe = {"optimizer": "rmsprop", "learning_rate": 1e-3, "batch_size": 128}
     assert recipe.items() <= quick[0].settings.items()
     assert full[0].settings["images"] == 60_000
+
+
+def test_a_batch_larger_than_an_epoch_is_rejected():
+    with pytest.raises(InputError, match=r"--batch-size=4096: .* 2560 images"):
+        width_sweep.cases(RunConfig(batch_size=4096), CPU)
 
 
 def test_training_copying_and_compiling_are_timed_separately(few_images, tmp_path):

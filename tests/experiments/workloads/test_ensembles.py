@@ -59,3 +59,22 @@ def test_rates_differ_only_in_the_learning_rate(setup):
 def test_too_many_folds_are_rejected(setup):
     with pytest.raises(InputError, match="160 training images are too few for 161 folds"):
         build_members("folds", IMAGES + 1, setup, 9)
+
+
+def test_every_member_of_a_network_that_whitens_is_whitened():
+    """The first layer of `speedrun_cnn` is computed from the images, and not trained."""
+    config = RunConfig(
+        model="speedrun_cnn",
+        dataset="synthetic:100",
+        batch_size=16,
+        epochs=1,
+        strategy="jit",
+        preset="full",
+    )
+    backend = Backend("cpu", tuple(jax.devices()[:1]))
+    (case,) = train.cases(config, backend)
+    setup = build_setup(case.config, backend)
+    expected = setup.state.model_state["whitening"]["kernel"]
+    for member in build_members("seeds", 2, setup, 6):
+        kernel = member.state.model_state["whitening"]["kernel"]
+        np.testing.assert_allclose(kernel, expected, atol=1e-5)

@@ -1,5 +1,6 @@
 """The training loop over a step in plain Python, so that every number can be worked out by hand."""
 
+import math
 import os
 import signal
 
@@ -94,6 +95,17 @@ def test_the_monitored_loss_decides_which_epoch_is_the_best():
     ]
     assert improved == [True, True, True, False]
     assert history.best["epoch"] == 3 and history.epochs_without_improvement() == 1
+
+
+@pytest.mark.parametrize("monitor", ["validation_loss", "validation_accuracy"])
+def test_a_loss_that_is_no_number_is_never_better(monitor):
+    history = History()
+    losses = (math.nan, 2.0, math.nan, 1.0)
+    improved = [
+        history.close_epoch(step, {}, {"loss": loss, "accuracy": 0.5}, 0.0, monitor)
+        for step, loss in enumerate(losses, 1)
+    ]
+    assert improved == [True, True, False, True]
 
 
 def test_stages_and_early_stopping_follow_the_monitored_loss():

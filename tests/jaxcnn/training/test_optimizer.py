@@ -18,6 +18,8 @@ SIZES = {"steps": 1000, "steps_per_epoch": 10}
         "poly:4": {0: 8.0, 500: 8.0 / 16, 1000: 0.0},
         "step:30:0.1": {299: 8.0, 300: 0.8, 600: 0.08},
         "step:0.5:0.5": {4: 8.0, 5: 4.0},
+        "milestones:0.5,0.5001:0.1": {499: 8.0, 500: 0.8, 501: 0.08},
+        "milestones:0.4999,0.5:0.1": {499: 8.0, 500: 0.08},  # both at the same step
         "milestones:0.5,0.75:0.1": {499: 8.0, 500: 0.8, 749: 0.8, 750: 0.08},
     }.items(),
 )
@@ -27,6 +29,12 @@ def test_schedules(name, expected):
         assert float(rates(step) if callable(rates) else rates) == pytest.approx(
             rate, rel=1e-5, abs=1e-6
         ), step
+
+
+def test_a_milestone_is_not_late_by_the_rounding_of_a_product():
+    """0.55 × 100 is 55.00000000000001 in floating point."""
+    rates = schedule("milestones:0.55:0.1", 8.0, steps=100, steps_per_epoch=10)
+    assert float(rates(54)) == 8.0 and float(rates(55)) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxcnn.errors import InputError
 from jaxcnn.training.optimizer import optimizer
 from jaxcnn.training.speedrun import BIAS_RATE, HEAD_RATE, speedrun
 
@@ -82,5 +83,5 @@ def test_the_last_layer_and_biases_get_sgd_with_decay(trained, layer, name, fact
 
 
 def test_layers_that_decay_cannot_be_chosen():
-    with pytest.raises(ValueError, match=r"no weight decay by layer, got \('out',\)"):
+    with pytest.raises(InputError, match="no weight decay by layer, such as of out: choose"):
         speedrun(0.1, 0.1, ("out",))

@@ -224,6 +224,12 @@ def test_donating_the_state_leaves_the_weights_of_the_module_valid():
     assert np.isfinite(model.out.kernel[...]).all()
 
 
+@pytest.mark.parametrize("option", ["trainable", "weight_decay_layers"])
+def test_an_unknown_layer_lists_the_known_ones(option):
+    with pytest.raises(InputError, match="unknown layer 'otu': did you mean 'out'"):
+        logistic(**{option: ("otu",)})
+
+
 def test_an_unknown_precision_lists_the_known_ones():
     with pytest.raises(
         InputError, match=r"unknown precision 'bf16': .*Known: float32, bfloat16, float16"
