@@ -78,17 +78,22 @@ def _matrices(params: Any) -> Any:
     )
 
 
-def _with_constant_norm() -> optax.GradientTransformation:
-    """Makes the update begin at the kernel scaled to a norm of the square root of its outputs."""
+def _with_constant_norm() -> optax.GradientTransformationExtraArgs:
+    """Makes the update begin at the kernel scaled to a norm of the square root of its outputs.
 
-    def update(updates, state, params):
+    `TrainStep` multiplies the update by ``lr_scale``, which is for the learning rate alone.
+    """
+
+    def update(updates, state, params, *, lr_scale=1.0, **extra_args):
+        del extra_args
+
         def from_scaled(change, kernel):
             norm = jnp.sqrt(jnp.float32(kernel.shape[-1]))
-            return change + kernel * (norm / jnp.linalg.norm(kernel.ravel()) - 1)
+            return change + kernel * (norm / jnp.linalg.norm(kernel.ravel()) - 1) / lr_scale
 
         return jax.tree.map(from_scaled, updates, params), state
 
-    return optax.GradientTransformation(optax.init_empty_state, update)
+    return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
 
 
 def _scaled(rate: optax.ScalarOrSchedule, factor: float) -> optax.ScalarOrSchedule:

@@ -230,7 +230,11 @@ class TrainStep:
         optimizer = optax.with_extra_args_support(self.optimizer)
         with jax.numpy_dtype_promotion("standard"):  # Optax mixes integers and floats
             updates, opt_state = optimizer.update(
-                grads, state.opt_state, state.params, global_norm=norm
+                grads,
+                state.opt_state,
+                state.params,
+                global_norm=norm,
+                lr_scale=state.lr_scale,
             )
         updates = jax.tree.map(lambda update: state.lr_scale * update, updates)
         params = optax.apply_updates(state.params, updates)

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxcnn import models, training
 from jaxcnn.errors import InputError
 from jaxcnn.training.optimizer import optimizer
 from jaxcnn.training.speedrun import BIAS_RATE, HEAD_RATE, speedrun
@@ -85,3 +86,18 @@ def test_the_last_layer_and_biases_get_sgd_with_decay(trained, layer, name, fact
 def test_layers_that_decay_cannot_be_chosen():
     with pytest.raises(InputError, match="no weight decay by layer, such as of out: choose"):
         speedrun(0.1, 0.1, ("out",))
+
+
+def test_a_scaled_learning_rate_is_another_learning_rate():
+    """The norm of the kernels is restored whole whatever the scale of a stage is."""
+    batch = {"image": jnp.ones((2, 8, 8, 1)), "label": jnp.arange(2)}
+    kernels = []
+    for rate, scale in ((0.1, 8.0), (0.8, 1.0)):
+        model = models.build("mlp:16", num_classes=2, input_shape=(8, 8, 1))
+        state, step = training.create(model, speedrun(rate))
+        state = state.replace(lr_scale=jnp.float32(scale))
+        for _ in range(3):
+            state, _ = jax.jit(step)(state, batch)
+        kernels.append(jax.tree.leaves(state.params))
+    for one, other in zip(*kernels, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
