@@ -51,11 +51,22 @@ _BATCH_SWEEP_SETTINGS = (
     "optimizer",
     "learning_rate",
     "memory_limit",
+    "mesh",
+    "microbatches",
     "seed",
 )
 
 _TRAINING_SETTINGS = ("model", "dataset", "batch_size", "optimizer", "learning_rate", "seed")
-_STEP_SETTINGS = ("model", "precision", "image_size", "optimizer", "learning_rate", "seed")
+_STEP_SETTINGS = (
+    "model",
+    "precision",
+    "image_size",
+    "optimizer",
+    "learning_rate",
+    "mesh",
+    "microbatches",
+    "seed",
+)
 
 ANALYSES: dict[str, Analysis] = {
     "batch_sweep": Analysis(batch_limit.conclusion, group_by=_BATCH_SWEEP_SETTINGS),

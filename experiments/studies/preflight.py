@@ -108,6 +108,8 @@ def _spec(
         parts = f"the {target.devices} devices of {target.name}"
         if config.microbatches:
             parts += f" with {config.microbatches} microbatches"
+        if row.recipe.mixup or row.recipe.cutmix:
+            parts += ", in whole pairs of images to mix"
         raise InputError(
             f"batch size {batch} does not divide among {parts}: give a multiple of {unit}"
         )

@@ -13,7 +13,7 @@ def epoch_order(count: int, seed: Any, epoch: Any, xp: Any = np) -> Any:
 
     Args:
       count: number of examples, below 2³².
-      seed: any integer; below 2³² with ``jax.numpy``.
+      seed: 0 to 2³² − 1.
       epoch: epoch number, from 0.
       xp: `numpy` on the host, `jax.numpy` inside a compiled step.
 
@@ -38,7 +38,7 @@ def alternating_flips(rows: Any, seed: Any, epoch: Any, xp: Any = np) -> Any:
 
     Args:
       rows: ``i[N]``, indices of the examples in the data set.
-      seed: any integer; below 2³² with ``jax.numpy``.
+      seed: 0 to 2³² − 1.
       epoch: epoch number, from 0.
       xp: `numpy` on the host, `jax.numpy` inside a compiled step.
 
