@@ -84,7 +84,11 @@ def _kept() -> Iterator[sqlite3.Connection | None]:
     try:
         folder = platformdirs.user_cache_path("jaxcnn")
         folder.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(folder / "digests.sqlite", timeout=_PATIENCE)
+        # Each digest is kept at once: a run that is killed keeps those of its time so far.
+        connection = sqlite3.connect(
+            folder / "digests.sqlite", timeout=_PATIENCE, isolation_level=None
+        )
+        connection.execute("pragma synchronous = off")
         connection.execute(_TABLE)
     except (OSError, sqlite3.Error):
         connection = None
@@ -92,6 +96,4 @@ def _kept() -> Iterator[sqlite3.Connection | None]:
         yield connection
     finally:
         if connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                connection.commit()
             connection.close()

@@ -43,13 +43,13 @@ def efficiencies(records: Sequence[Record]) -> list[ScalingPoint]:
       One point per record of several devices, sorted by settings, kind of scaling and devices.
     """
     timed = [record for record in records if _is_timed(record)]
-    single = {_curve(record): record for record in timed if record.settings["devices_used"] == 1}
+    single = {curve_key(record): record for record in timed if record.settings["devices_used"] == 1}
     points = [
-        _point(record, single[_curve(record)])
+        _point(record, single[curve_key(record)])
         for record in timed
-        if record.settings["devices_used"] > 1 and _curve(record) in single
+        if record.settings["devices_used"] > 1 and curve_key(record) in single
     ]
-    return sorted(points, key=lambda point: (_curve(point.record), point.scaling, point.devices))
+    return sorted(points, key=lambda point: (curve_key(point.record), point.scaling, point.devices))
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -72,7 +72,7 @@ def _is_timed(record: Record) -> bool:
     return bool(record.metrics.get("step_time") and record.settings.get("devices_used"))
 
 
-def _curve(record: Record) -> str:
+def curve_key(record: Record) -> str:
     """A key that all records of one scaling curve share, the batch of one device included."""
     settings = record.settings
     shared = {name: value for name, value in settings.items() if name not in _POINT_SETTINGS}

@@ -1,5 +1,6 @@
 """Serves the page to browsers on this machine, and rebuilds it when there are new records."""
 
+import contextlib
 import http.server
 import threading
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "/": ("text/html; charset=utf-8", self.server.page),
             "/version": ("text/plain", lambda: self.server.version().encode()),
         }
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        host = self.headers.get("Host", "").partition(":")[0]
         if host not in _HOSTS:
             self.send_error(HTTPStatus.FORBIDDEN)
             return
@@ -99,7 +100,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):  # the page was closed or loaded again
+            self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         """Prints nothing."""

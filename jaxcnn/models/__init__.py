@@ -91,6 +91,11 @@ def build(
     try:
         return row.make(shape, classes, rngs=nnx.Rngs(seed), **options)
     except ImagesTooSmallError as error:
+        if row.input_shape is None:
+            raise InputError(
+                f"model {label(name)!r} cannot take images of {shape[0]}×{shape[1]}: its "
+                "convolutions and pools leave no pixels of them"
+            ) from error
         height, width, _ = row.input_shape
         least = _smallest_side(row, shape[2], classes, max(height, width), options)
         raise InputError(

@@ -12,6 +12,7 @@ from jaxcnn import ops
 from jaxcnn.fast_layers import BatchNorm, Linear
 from jaxcnn.models.layers import Conv, MaxPool
 from jaxcnn.models.sequential import Layer, SequentialNetwork
+from jaxcnn.models.shapes import require_pixels
 
 gelu = partial(nnx.gelu, approximate=False)
 
@@ -117,6 +118,7 @@ def identity_init(key: Array, shape: tuple[int, ...], dtype=jnp.float32) -> Arra
 
 def _largest_pixels(x: Array) -> Array:
     """The largest value of each channel: ``[N, H, W, C]`` to ``[N, C]``."""
+    require_pixels(x)
     # Not `jnp.max`, whose gradient is NaN where a compiler recomputes x with other rounding.
     return ops.max_pool(x, x.shape[1:3])[:, 0, 0]
 

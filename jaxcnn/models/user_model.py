@@ -159,7 +159,10 @@ def _execute(path: Path, source: bytes) -> ModuleType:
 def _load_module(name: str, target: str) -> _Loaded:
     """A module that is found as `import` finds it, which runs it once in a process."""
     importlib.invalidate_caches()
-    top = importlib.util.find_spec(target.partition(".")[0])
+    try:
+        top = importlib.util.find_spec(target.partition(".")[0])
+    except ValueError:  # `__main__` has no specification
+        top = None
     if top is None:
         raise _no_module(name, target)
     folders = top.submodule_search_locations  # of a package
@@ -174,9 +177,9 @@ def _load_module(name: str, target: str) -> _Loaded:
         if isinstance(cause, ModuleNotFoundError) and f"{target}.".startswith(f"{cause.name}."):
             raise _no_module(name, target) from error
         raise
-    if not module.__file__:
+    if not (place := getattr(module, "__file__", None)):  # as of a built-in module
         raise InputError(f"model {name!r}: the module {target!r} has no file")
-    file = Path(module.__file__)
+    file = Path(place)
     return _Loaded(module, file, folder, _digest(file.read_bytes()))
 
 

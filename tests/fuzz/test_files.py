@@ -197,6 +197,19 @@ def test_a_digest_follows_the_content_and_not_the_name(tmp_path, monkeypatch):
     assert len({first, renamed, content_digests.path_digest(files)}) == 3
 
 
+def test_digests_are_kept_as_soon_as_they_are_known(tmp_path, monkeypatch):
+    """What was read before a run is killed is not read again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    files = tmp_path / "files"
+    files.mkdir()
+    for name in "ab":
+        (files / name).write_text(name)
+    with content_digests._kept() as connection:
+        content_digests._digest(files / "a", connection)
+        with content_digests._kept() as another:
+            assert another.execute("select count(*) from digests").fetchone() == (1,)
+
+
 def test_other_weights_under_the_same_path_are_another_case(checkpoint, tmp_path):
     from experiments.studies import train
     from jaxcnn import backend

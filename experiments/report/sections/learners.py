@@ -10,7 +10,7 @@ from experiments.analysis import conclusion
 from experiments.records import Record
 from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, PageRecords, Section
-from experiments.report.selection import group_by, newest
+from experiments.report.selection import group_by, newest, place
 from experiments.report.traces import hover_text, marker_symbol, scatter
 
 MIN_TIME = 1e-4  # seconds; shorter times are drawn here, as the axis is logarithmic
@@ -65,7 +65,7 @@ def _learner_name(record: Record) -> str:
 def descent(page: PageRecords) -> Section | None:
     """The descent paths over the contours of the cost, one figure per machine and setting."""
     complete = [record for record in page.of("descent") if _has_complete_grid(record)]
-    groups = group_by(complete, lambda r: (r.provenance.get("machine"), r.settings.get("epochs")))
+    groups = group_by(complete, _descent_setting)
     if not groups:
         return None
     figures = [
@@ -82,6 +82,12 @@ def descent(page: PageRecords) -> Section | None:
         conclusion("descent", [record for group in groups for record in group]),
         figures=figures,
     )
+
+
+def _descent_setting(record: Record) -> tuple:
+    """What the methods of one figure share: the place and all settings but their own."""
+    shared = {k: v for k, v in record.settings.items() if k not in ("model", "batch_size")}
+    return place(record), tuple(sorted((name, str(value)) for name, value in shared.items()))
 
 
 def _has_complete_grid(record: Record) -> bool:
@@ -110,6 +116,7 @@ def _contours(record: Record) -> dict[str, Any]:
 
 
 def _paths(records: list[Record]) -> list[dict[str, Any]]:
+    by_model = {record.settings.get("model"): record for record in records}  # the newest of each
     return [
         scatter(
             str(record.settings.get("model")),
@@ -118,5 +125,5 @@ def _paths(records: list[Record]) -> list[dict[str, Any]]:
             color,
             hover=hover_text(record),
         )
-        for record, color in zip(records, PATH_COLORS, strict=False)
+        for record, color in zip(by_model.values(), PATH_COLORS, strict=False)
     ]

@@ -1,11 +1,13 @@
 """Several devices compared with one."""
 
 from experiments.analysis import conclusion
-from experiments.analysis.efficiency import ScalingPoint, efficiencies
+from experiments.analysis.efficiency import ScalingPoint, curve_key, efficiencies
 from experiments.records.formatting import accelerator_label
 from experiments.report.section import Axis, Figure, PageRecords, Section
-from experiments.report.selection import group_by, place
+from experiments.report.selection import group_by
 from experiments.report.traces import hover_text, scatter
+
+_NAMES = ("model", "strategy", "precision", "mesh", "microbatches")  # settings in a curve's name
 
 
 def devices(page: PageRecords) -> Section | None:
@@ -13,7 +15,7 @@ def devices(page: PageRecords) -> Section | None:
     points = efficiencies(page.records)
     if not points:
         return None
-    groups = group_by(points, _curve)
+    groups = group_by(points, lambda point: (curve_key(point.record), point.scaling))
     figure = Figure(
         "Scaling efficiency",
         [_trace(group, page) for group in groups],
@@ -23,19 +25,16 @@ def devices(page: PageRecords) -> Section | None:
     return Section("Several devices", conclusion("scaling", page.records), figures=[figure])
 
 
-def _curve(point: ScalingPoint) -> tuple:
-    return place(point.record), point.record.settings.get("strategy"), point.scaling
-
-
 def _trace(points: list[ScalingPoint], page: PageRecords) -> dict:
     first = points[0]
-    strategy = first.record.settings.get("strategy")
+    settings = first.record.settings
+    names = [str(settings[name]) for name in _NAMES if name in settings]
     errors = {
         "array": [0.0, *(point.high - point.efficiency for point in points)],
         "arrayminus": [0.0, *(point.efficiency - point.low for point in points)],
     }
     return scatter(
-        f"{accelerator_label(first.record)}, {strategy}, {first.scaling}",
+        ", ".join([accelerator_label(first.record), *names, first.scaling]),
         [1, *(point.devices for point in points)],
         [1.0, *(point.efficiency for point in points)],
         page.color(first.record),

@@ -47,6 +47,7 @@ def test_only_this_machine_and_only_the_page(server):
     assert server.server_address[0] == ADDRESS == "127.0.0.1"
     assert get(server, "/", host="attacker.example:8000")[0] == 403
     assert get(server, "/", host=f"localhost:{server.server_address[1]}")[0] == 200
+    assert get(server, "/", host="localhost")[0] == 200, "as for port 80"
     assert get(server, "/../../etc/passwd")[0] == 404
 
 

@@ -3,8 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
+from jaxcnn.errors import InputError
 from jaxcnn.models.speedrun import SpeedrunCNN, identity_init, whitening_kernel
 
 
@@ -54,3 +56,9 @@ def test_whitening_changes_only_the_first_kernel_which_is_not_trained():
         model.whitening.kernel[...], whitening_kernel(correlated_images())
     )
     assert "whitening" not in nnx.to_pure_dict(nnx.state(model, nnx.Param))
+
+
+def test_images_that_leave_no_pixels_are_an_input_error():
+    model = SpeedrunCNN(num_classes=10, input_shape=(8, 8, 3), rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match="too small"):
+        model(jnp.zeros((2, 8, 8, 3)))

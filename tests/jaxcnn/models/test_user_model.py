@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -127,6 +128,7 @@ def test_a_factory_that_cannot_be_used_is_one_line(file, attribute):
         ("./broken.py:Net", "broken.py, line 2: invalid syntax"),
         ("./binary.py:Net", "null bytes|is not Python"),
         ("no_such_module_here:Net", "no model 'no_such_module_here' .*no module"),
+        ("sys:Net", "the module 'sys' has no file"),
         ("os.no_such_module:Net", "no module 'os.no_such_module'"),
         ("mpl:512", "unknown model 'mpl': did you mean 'mlp'"),
     ],
@@ -191,6 +193,18 @@ def test_outputs_that_are_not_finite_are_refused(tmp_path, source, message):
     name = f"{write_models(tmp_path / 'net.py', source)}:Bad"
     with pytest.raises(InputError, match=message):
         models.require_finite(build(name), SHAPE, models.label(name))
+
+
+def test_images_too_small_for_a_users_network_are_named(tmp_path):
+    source = """
+    from jaxcnn.models.lenet import LeNet5
+
+    class Small(LeNet5):
+        pass
+    """
+    (tmp_path / "small.py").write_text(textwrap.dedent(source))
+    with pytest.raises(InputError, match=r"small\.py:Small' cannot take images of 8×8"):
+        build(tmp_path / "small.py:Small")
 
 
 def test_finite_outputs_are_not_refused(file):
