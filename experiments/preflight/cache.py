@@ -116,7 +116,7 @@ class ResultCache:
             "compiler": libraries.compiler(request.target),
             "sources": self._result_sources,
         }
-        if request.target.platform == "cpu":  # that of this machine, with its memory
+        if request.target.platform == "cpu":  # this machine's
             facts["machine"] = provenance.machine()
         return _digest(facts | self._environment)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.recipe_step import create_step
 from jaxcnn import detection, models, parallel, training
-from jaxcnn.data.mixing import PAIR
+from jaxcnn.data.mixing import rows_together
 from jaxcnn.training.objective import classification
 
 BOXES = 30  # per image, the maximum in Darknet
@@ -104,8 +104,8 @@ def batch_unit(
     (8, 4)
     """
     recipe = models.spec(model).recipe
-    together = PAIR if recipe.mixup or recipe.cutmix else 1
     parts = microbatches or recipe.microbatches
+    together = rows_together(recipe.mixup, recipe.cutmix)
     return parallel.batch_multiple(strategy, devices, mesh) * parts * together
 
 

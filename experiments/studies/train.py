@@ -25,7 +25,7 @@ from experiments.workloads.setup import TrainingSetup, build_setup, check_setup
 from jaxcnn import data, distributed, models, parallel, training
 from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
-from jaxcnn.data.mixing import PAIR
+from jaxcnn.data.mixing import rows_together
 from jaxcnn.errors import InputError
 from jaxcnn.training.checkpoint import Restored
 from jaxcnn.training.history import History
@@ -112,7 +112,7 @@ def check(case: Case) -> None:
 def _check_parts(config: RunConfig, available: int) -> None:
     """Raises `InputError` unless the batch can be divided as microbatches and mixing need it."""
     devices = parallel.batch_multiple(config.strategy, available, config.mesh)
-    together = PAIR if config.mixup or config.cutmix else 1
+    together = rows_together(config.mixup, config.cutmix)
     multiple = devices * config.microbatches * together
     if config.batch_size % multiple:
         nearest = max(1, round(config.batch_size / multiple)) * multiple

@@ -19,6 +19,18 @@ Batch = dict[str, Array]
 PAIR = 2  # rows that must stay together where a batch is divided
 
 
+def rows_together(mixup: float, cutmix: float) -> int:
+    """The number of rows that must stay together where a batch is divided.
+
+    Args:
+      mixup, cutmix: as of `Mixing`; 0 for none.
+
+    >>> rows_together(mixup=0.8, cutmix=0.0), rows_together(0.0, 0.0)
+    (2, 1)
+    """
+    return PAIR if mixup or cutmix else 1
+
+
 @dataclass(frozen=True)
 class Mixing:
     """Mixes the images of a batch in pairs; with both methods, one of them is drawn per batch.
