@@ -44,7 +44,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "cpu_bfloat16": native.bfloat16_instructions() if backend.platform == "cpu" else None,
         "matmul_precision": products or "default",
         "source": source_revision(),
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
     }
 
 
