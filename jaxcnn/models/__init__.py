@@ -12,6 +12,7 @@ from jaxcnn.errors import InputError, require_known
 from jaxcnn.models import recipes
 from jaxcnn.models.darknet import YOLOv2
 from jaxcnn.models.model_spec import ModelSpec, Shape
+from jaxcnn.models.random_streams import random_streams
 from jaxcnn.models.recipe import Recipe
 from jaxcnn.models.shapes import ImagesTooSmallError
 from jaxcnn.models.table import MODELS
@@ -89,7 +90,7 @@ def build(
             "number of classes"
         )
     try:
-        return row.make(shape, classes, rngs=nnx.Rngs(seed), **options)
+        return row.make(shape, classes, rngs=random_streams(seed), **options)
     except ImagesTooSmallError as error:
         if row.input_shape is None:
             raise InputError(
@@ -114,7 +115,7 @@ def _smallest_side(
         side = (fits + too_small) // 2
         try:
             make = functools.partial(row.make, (side, side, channels), num_classes, **options)
-            nnx.eval_shape(lambda make=make: make(rngs=nnx.Rngs(0)))
+            nnx.eval_shape(lambda make=make: make(rngs=random_streams(0)))
             fits = side
         except ImagesTooSmallError:
             too_small = side

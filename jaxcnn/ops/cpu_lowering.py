@@ -162,11 +162,11 @@ def with_cpu_kernel(
     def call(*arrays: Array, **static: Any) -> Array:
         with fast_on_cpu():
             # Part of the operation, so that code that counts a program's products finds them.
-            reference = jax.make_jaxpr(functools.partial(function, **static))(*arrays)
+            reference = _jit(function, **static).trace(*arrays).jaxpr
             return primitive.bind(*arrays, reference=reference, **static)
 
     def call_now(*arrays, reference, **static):
-        return _compiled(call, **static)(*arrays)
+        return _jit(call, **static)(*arrays)
 
     primitive.def_impl(call_now)
     primitive.def_abstract_eval(lambda *avals, reference, **static: reference.out_avals[0])
@@ -184,5 +184,5 @@ def primitive_of(call: Callable) -> Primitive:
 
 
 @functools.cache
-def _compiled(function: Callable[..., Array], **static: Any) -> Callable[..., Array]:
+def _jit(function: Callable[..., Array], **static: Any) -> Callable[..., Array]:
     return jax.jit(functools.partial(function, **static))

@@ -79,7 +79,8 @@ class Network:
         dtype = self.precision.compute
         params, frozen = (sharding.gather(cast(tree, dtype)) for tree in (params, frozen))
         model = nnx.merge(self.graphdef, params, frozen, model_state, copy=True)
-        model.eval()
+        if not train or self.trainable:
+            model.eval()
         if train:
             for part in [getattr(model, name) for name in self.trainable] or [model]:
                 part.train()
