@@ -8,8 +8,8 @@ class _Stream(nnx.RngStream):
     """A stream of keys that costs as much at its last key as at its first while JAX traces.
 
     `nnx.RngStream` counts by ``count[...] += 1``, which compares the shardings of the old and the
-    new count. A traced array has none: JAX then searches the whole program for an error message that
-    is dropped, so that the time to trace a constructor grows with the square of its layers.
+    new count. A traced array has none: JAX then searches the whole program for an error message
+    that is dropped, and the time to trace a constructor grows with the square of its layers.
     """
 
     def __call__(self) -> jax.Array:
