@@ -94,13 +94,19 @@ class BatchNorm(nnx.BatchNorm):
         *,
         mask: Array | None = None,
     ) -> Array:
-        """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones."""
+        """Normalizes ``x: [N, …, C]`` by its own statistics, in evaluation by the running ones.
+
+        Half precisions are computed in float32. The result has the dtype of `x`, unless the layer
+        has one; that of `nnx.BatchNorm` has the dtype of the statistics, and what follows it is
+        then computed in float32.
+        """
         is_evaluated = nnx.module.first_from(
             use_running_average, self.use_running_average, error_msg="use_running_average is None"
         )
         if is_evaluated or mask is not None or not self._has_fast_statistics(x):
             with fast_on_cpu():
-                return super().__call__(x, use_running_average, mask=mask)
+                result = super().__call__(x, use_running_average, mask=mask)
+                return result.astype(self.dtype or jnp.result_type(x, float))
         return self.train_with(x)
 
     def train_with(self, x: Array, clip: ops.Clip = ops.NO_CLIP) -> Array:

@@ -86,9 +86,11 @@ class Network:
                 part.train()
         axis_name = sharding.axis_name if train else None
         model.set_attributes(
-            nnx.Not(nnx.Any(*_OF_ONE_EXAMPLE)), axis_name=axis_name, raise_if_not_found=False
+            nnx.Not(nnx.Any(*_OF_ONE_EXAMPLE)),
+            axis_name=axis_name,
+            batch_rows=batch_rows,
+            raise_if_not_found=False,
         )
-        model.set_attributes(batch_rows=batch_rows, raise_if_not_found=False)
         layout = sharding.channel_layout
         if layout:
             model.set_attributes(channel_layout=layout, raise_if_not_found=False)

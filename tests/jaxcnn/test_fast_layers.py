@@ -1,6 +1,7 @@
 """Layers of Flax and their fast counterparts compute the same, in every program."""
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -166,6 +167,50 @@ def test_batch_norm_with_exact_variance_is_that_of_flax():
     ]
     values, expected = (layer(x) for layer in layers)
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("use_fast_variance", [True, False])
+@pytest.mark.parametrize("use_running_average", [True, False])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_batch_norm_keeps_the_dtype_of_its_input(dtype, use_running_average, use_fast_variance):
+    """Computed in float32 and rounded once, to 8 bits of mantissa at least."""
+    x = images()
+    layer = fast_layers.BatchNorm(
+        3,
+        use_running_average=use_running_average,
+        use_fast_variance=use_fast_variance,
+        rngs=nnx.Rngs(0),
+    )
+    layer.mean[...], layer.var[...] = jnp.array([0.1, 0.2, 0.3]), jnp.array([1.0, 2.0, 3.0])
+    mean, variance = np.array(layer.mean[...]), np.array(layer.var[...])
+    result = layer(x.astype(dtype))
+    assert result.dtype == dtype
+    rounded = np.asarray(x.astype(dtype), np.float64)
+    if not use_running_average:
+        mean, variance = rounded.mean((0, 1, 2)), rounded.var((0, 1, 2))
+    expected = (rounded - mean) / np.sqrt(variance + layer.epsilon)
+    np.testing.assert_allclose(np.asarray(result, np.float64), expected, rtol=2**-8, atol=1e-3)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_every_convolution_and_product_of_a_bfloat16_step_is_in_bfloat16(mode):
+    model = jaxcnn.models.build("resnet18_cifar", num_classes=10, input_shape=(8, 8, 3))
+    state, step = training.create(model, optax.sgd(0.1), precision="bfloat16")
+    batch = {"image": jnp.zeros((2, 8, 8, 3)), "label": jnp.zeros(2, jnp.int32)}
+    program = step if mode == "train" else step.evaluation
+    products = products_of(jax.make_jaxpr(program)(state, batch).jaxpr)
+    assert len(products) >= 21 and set(products) == {jnp.dtype("bfloat16")}
+
+
+def products_of(jaxpr) -> list[jnp.dtype]:
+    """The dtype of the first operand of each convolution and each matrix product."""
+    dtypes = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("conv_general_dilated", "dot_general"):
+            dtypes.append(eqn.invars[0].aval.dtype)
+        for part in jax.extend.core.jaxprs_in_params(eqn.params):
+            dtypes += products_of(part)
+    return dtypes
 
 
 def test_mismatched_shapes_are_errors_of_jax():
