@@ -7,6 +7,7 @@ installation, as of an extra, compiles nothing unless sources, flags or compiler
 """
 
 import contextlib
+import copy
 import hashlib
 import os
 import platform
@@ -38,6 +39,10 @@ class BuildKernels(build_ext):
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split(".")).with_suffix(".so"))
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name))
         kept = KEPT / self._digest(ext) / library.name
@@ -45,7 +50,9 @@ class BuildKernels(build_ext):
             library.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(kept, library)
             return
-        super().build_extension(ext)
+        alone = copy.copy(self)  # libraries are compiled at the same time, from the same sources
+        alone.build_temp = str(Path(self.build_temp, ext.name))
+        super(BuildKernels, alone).build_extension(ext)
         with contextlib.suppress(OSError):  # as of sources that cannot be written
             kept.parent.mkdir(parents=True, exist_ok=True)
             temporary = kept.with_name(f".{library.name}.{os.getpid()}")

@@ -94,10 +94,27 @@ MARKED = {
     ),
 }
 
+# The files whose tests take minutes: a worker that begins one last keeps the others waiting.
+LONGEST = (
+    "jaxcnn/models/test_one_step",
+    "experiments/test_distributed",
+    "test_docs",
+    "experiments/preflight/test_pods",
+    "kernels/test_sanitize",
+    "experiments/measure/test_intervals",
+    "jaxcnn/ops/test_random_convolutions",
+    "experiments/test_user_model",
+    "jaxcnn/training/test_step",
+    "crash/test_kills",
+    "experiments/test_resume",
+)
+
 
 def pytest_collection_modifyitems(items):
-    """Adds the markers of `MARKED`."""
+    """Adds the markers of `MARKED`, and puts the tests of the `LONGEST` files first."""
     here = Path(__file__).parent
+    files = [(here / name).with_suffix(".py") for name in LONGEST]
+    items.sort(key=lambda item: files.index(item.path) if item.path in files else len(files))
     for item in items:
         if not item.path.is_relative_to(here):  # a doctest of the packages
             continue

@@ -123,11 +123,9 @@ class SmallNetwork:
     def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float]]:
         """Outputs and mean metrics in evaluation mode."""
         state, step = self.create(precision)
-
-        def run(state, batch):
-            return step.evaluation.outputs(state, batch["image"]), step.evaluation(state, batch)
-
-        outputs, metrics = jax.jit(run, compiler_options=UNOPTIMIZED)(state, self.batch)
+        infer = jax.jit(step.evaluation.outputs, compiler_options=UNOPTIMIZED)
+        outputs = infer(state, self.batch["image"])
+        metrics = step.network.objective(outputs, self.batch)
         return np.asarray(outputs), training.means(jax.device_get(metrics))
 
 

@@ -19,6 +19,8 @@ from tests.support.random_convolutions import (
 )
 
 ROUNDING = 2.0**-23  # of float32, relative to the value
+# A program runs once: its code is not optimized and not fused, which takes half the time.
+OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @requires_kernels
@@ -48,7 +50,8 @@ def test_errors_are_not_much_larger_than_those_of_xla(seeds):
 
         arrays = list(in_its_layout(c, operands))
         values, xla = (
-            jax.jit(with_gradients, static_argnums=0)(function, *arrays) for function in (fast, c)
+            jax.jit(with_gradients, static_argnums=0, compiler_options=OPTIONS)(function, *arrays)
+            for function in (fast, c)
         )
         both = zip(largest_errors(c, values, exact), largest_errors(c, xla, exact), strict=True)
         for name, (error, of_xla) in zip(("images", "kernel", "result"), both, strict=True):
