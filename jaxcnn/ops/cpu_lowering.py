@@ -184,5 +184,5 @@ def primitive_of(call: Callable) -> Primitive:
 
 
 @functools.cache
-def _jit(function: Callable[..., Array], **static: Any) -> Callable[..., Array]:
+def _jit(function: Callable[..., Array], **static: Any) -> jax.stages.Wrapped:
     return jax.jit(functools.partial(function, **static))
