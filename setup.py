@@ -50,9 +50,10 @@ class BuildKernels(build_ext):
             library.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(kept, library)
             return
-        alone = copy.copy(self)  # libraries are compiled at the same time, from the same sources
-        alone.build_temp = str(Path(self.build_temp, ext.name))
-        super(BuildKernels, alone).build_extension(ext)
+        # Libraries are compiled at the same time, from the same sources to other objects.
+        command = copy.copy(self)
+        command.build_temp = str(Path(self.build_temp, ext.name))
+        super(BuildKernels, command).build_extension(ext)
         with contextlib.suppress(OSError):  # as of sources that cannot be written
             kept.parent.mkdir(parents=True, exist_ok=True)
             temporary = kept.with_name(f".{library.name}.{os.getpid()}")

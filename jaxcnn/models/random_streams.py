@@ -26,5 +26,5 @@ def random_streams(seed: int) -> nnx.Rngs:
     [True, True]
     """
     rngs = nnx.Rngs(seed)
-    rngs.default = _Stream(seed, tag="default")  # type: ignore[attr-defined]
+    rngs.default = _Stream(seed, tag="default")  # type: ignore[attr-defined]  # no class declares streams
     return rngs

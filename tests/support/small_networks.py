@@ -14,6 +14,7 @@ import pytest
 from flax import nnx
 
 from jaxcnn import detection, models, parallel, training
+from tests.support.compiler_options import UNOPTIMIZED
 
 BATCH_SIZE = 8
 # The networks whose step takes more than a few seconds to compile; their tests are marked slow.
@@ -86,7 +87,6 @@ SIDES = {
 }
 # The last scales of the residual branches.
 RESIDUAL_BRANCH = re.compile(r"(blocks|stages).*(conv2|conv3|project|norm2|layer_scale)")
-UNOPTIMIZED = {"xla_backend_optimization_level": 0}  # compiles in a third of the time
 
 # Keeps the gradients as its state and updates nothing.
 RECORD_GRADIENTS = optax.GradientTransformation(

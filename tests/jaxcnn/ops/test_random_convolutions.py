@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from tests.support.compiler_options import UNOPTIMIZED
 from tests.support.native import requires_kernels
 from tests.support.random_convolutions import (
     by_definition,
@@ -19,8 +20,8 @@ from tests.support.random_convolutions import (
 )
 
 ROUNDING = 2.0**-23  # of float32, relative to the value
-# A program runs once: its code is not optimized and not fused, which takes half the time.
-OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# Without fusion too, which takes half of what is then left.
+OPTIONS = UNOPTIMIZED | {"xla_cpu_use_fusion_emitters": False}
 
 
 @requires_kernels

@@ -22,11 +22,11 @@ from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
 from jaxcnn.ops import max_pool
 from jaxcnn.parallel.rules import DATA
+from tests.support.compiler_options import UNOPTIMIZED
 
 STEPS, BATCH_SIZE, CLASSES = 3, 16, 8
 # Strategies differ in the order of sums in float32.
 TOLERANCE = {"rtol": 5e-5, "atol": 5e-6}
-UNOPTIMIZED = {"xla_backend_optimization_level": 0}  # compiles in a third of the time
 
 
 class Residual(nnx.Module):

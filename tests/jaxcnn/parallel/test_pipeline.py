@@ -20,7 +20,8 @@ from jaxcnn.models.residual import StochasticDepth
 from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
 from jaxcnn.parallel import packing, schedule, staged_network, stages
-from tests.support.small_networks import UNOPTIMIZED, small_network
+from tests.support.compiler_options import UNOPTIMIZED
+from tests.support.small_networks import small_network
 
 STEPS, BATCH_SIZE = 3, 16
 FIELDS = ("params", "frozen", "ema_params", "model_state", "opt_state", "loss_scale", "step")
