@@ -2,10 +2,10 @@
 
 import contextlib
 import math
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Event, Timer
 
 from experiments import interrupts
 
@@ -21,7 +21,7 @@ class Deadline:
     """When the time is up; never, unless it is that of `deadline`."""
 
     end: float = math.inf  # on the clock of time.monotonic
-    _event: threading.Event = field(default_factory=threading.Event)
+    _event: Event = field(default_factory=Event)
 
     @property
     def is_over(self) -> bool:
@@ -61,7 +61,7 @@ def deadline(seconds: float | None) -> Iterator[Deadline]:
         result._event.set()
         interrupts.request(PATIENCE)
 
-    timer = threading.Timer(seconds, expire)
+    timer = Timer(seconds, expire)
     timer.daemon = True
     timer.start()
     try:

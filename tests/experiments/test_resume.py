@@ -1,6 +1,5 @@
 """Training processes that are killed or interrupted, and resumed."""
 
-import json
 import os
 import re
 import signal
@@ -10,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import last_step, read_record
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
 COMMAND = [
@@ -49,17 +50,6 @@ def finish(results: Path, *options: str) -> str:
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     return output
-
-
-def read_record(results: Path) -> dict:
-    (path,) = (results / "train").glob("*.json")
-    return json.loads(path.read_text())
-
-
-def last_step(results: Path) -> int:
-    """The step of the newest checkpoint; 0 if there is none."""
-    names = [path.name for path in results.glob("train/*.checkpoints/last/*")]
-    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def send_signal_within(

@@ -16,7 +16,8 @@ from experiments.harness.tensorboard import ScalarWriter
 from jaxcnn.errors import InputError
 from jaxcnn.training import History
 from jaxcnn.training.optimizer import schedule
-from tests.experiments.test_resume import finish, last_step, send_signal_within, start
+from tests.experiments.test_resume import finish, send_signal_within, start
+from tests.support.processes import last_step
 
 SMALL = [
     "--study=train",

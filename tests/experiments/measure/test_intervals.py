@@ -39,25 +39,20 @@ def coverage(count: int, n: int, correlation: float) -> float:
 def test_intervals_of_independent_samples_by_hand():
     assert independent_interval([3.0] * 4) == (3.0, 3.0)
     assert independent_interval([2.0, 1.0, 4.0]) == (1.0, 4.0)
-    # 1 % of the resamples of 7 have the smallest as their median; 0.4 % may be cut off.
+    # At most one of 7 samples is below the median with probability 8/128: above 2.5 %, below 10 %.
     samples = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 70.0]
     assert independent_interval(samples) == (1.0, 70.0)
     assert independent_interval(samples, confidence=0.8) == (2.0, 6.0)
 
 
-@pytest.mark.parametrize("n", [15, 101])
-def test_the_interval_of_independent_samples_equals_scipys(n):
+@pytest.mark.parametrize("n", [6, 7, 8, 15, 100, 2001])
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_the_interval_of_independent_samples_equals_scipys(n, confidence):
     values = NOISES["skewed"](np.random.default_rng(n), n)
-    level = 1 - 2 * stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1))
-    expected = stats.bootstrap(
-        [values],
-        np.median,
-        confidence_level=level,
-        method="percentile",
-        rng=np.random.default_rng(1),
-    ).confidence_interval
-    ranks = np.searchsorted(np.sort(values), [independent_interval(values), expected])
-    assert np.abs(ranks[0] - ranks[1]).max() <= 1  # the neighbor, by the chance of resampling
+    expected = stats.quantile_test(values, p=0.5).confidence_interval(confidence)
+    if math.isnan(expected.low):  # no interval of so few samples is that wide
+        expected = values.min(), values.max()
+    assert independent_interval(values, confidence) == tuple(expected)
 
 
 @pytest.mark.parametrize("n", [7, 12, 40])
@@ -65,7 +60,7 @@ def test_the_interval_of_independent_samples_has_its_nominal_coverage(n):
     rng = np.random.default_rng(n)
     intervals = [independent_interval(NOISES["skewed"](rng, n)) for _ in range(400)]
     covered = sum(low <= 1 + 0.1 * math.log(2) <= high for low, high in intervals)
-    assert 0.93 * 400 <= covered <= 400
+    assert covered >= 0.93 * 400
 
 
 # The stretch
