@@ -11,8 +11,11 @@ import copy
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -42,6 +45,20 @@ class BuildKernels(build_ext):
     def finalize_options(self) -> None:
         super().finalize_options()
         self.parallel = self.parallel or os.cpu_count()
+
+    def build_extensions(self) -> None:
+        if sys.platform == "linux":
+            # Not the flags of this Python, which differ between versions, nor its directories.
+            compiler = _words("CXX") or shlex.split(sysconfig.get_config_var("CXX") or "c++")
+            compile_command = [*compiler, "-fPIC", *_words("CFLAGS"), *_words("CXXFLAGS")]
+            link_command = [*compiler, "-shared", *_words("CFLAGS"), *_words("LDFLAGS")]
+            self.compiler.set_executables(
+                compiler_so=compile_command,
+                compiler_so_cxx=compile_command,
+                linker_so=link_command,
+                linker_so_cxx=link_command,
+            )
+        super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name))
@@ -77,6 +94,11 @@ class BuildKernels(build_ext):
         return digest.hexdigest()[:DIGEST_DIGITS]
 
 
+def _words(variable: str) -> list[str]:
+    """The arguments that an environment variable holds."""
+    return shlex.split(os.environ.get(variable, ""))
+
+
 def _version(compiler: str) -> str:
     """What a compiler says of itself; nothing if there is none."""
     try:
@@ -102,7 +124,7 @@ setup(
             include_dirs=[str(HEADERS)],
             define_macros=[("JAXCNN_SOURCES", f'"{DIGEST}"')],
             depends=[str(path) for path in (*SOURCES, *HEADERS.rglob("*.h"))],
-            extra_compile_args=["-std=c++17", "-O3", "-g0", *flags],
+            extra_compile_args=["-std=c++17", "-O3", "-fwrapv", "-DNDEBUG", *flags],
             language="c++",
             optional=True,
         )
