@@ -104,7 +104,6 @@ LONGEST = (
     "test_docs",
     "experiments/preflight/test_pods",
     "kernels/test_sanitize",
-    "experiments/measure/test_intervals",
     "jaxcnn/ops/test_random_convolutions",
     "experiments/test_user_model",
     "jaxcnn/training/test_step",
