@@ -13,7 +13,8 @@ import yaml
 
 from experiments.config.configurations import parse
 from tests.support.paths import ROOT
-from tests.support.processes import environment, free_port, read_record
+from tests.support.processes import environment, free_port
+from tests.support.records import read_record
 
 LAUNCH = ROOT / "launch"
 SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), LAUNCH / "slurm.sbatch"]

@@ -14,13 +14,12 @@ from jaxcnn import data
 from tests.support.processes import (
     finish,
     free_port,
-    last_step,
     losses,
-    read_record,
     run,
     signal_after_step,
     start,
 )
+from tests.support.records import last_step, read_record
 
 SMALL = [
     "--device=cpu:1",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import last_step, read_record
+from tests.support.records import last_step, read_record
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
 COMMAND = [

@@ -1,6 +1,5 @@
 """Runs `experiments.run` as several real processes on this machine."""
 
-import json
 import os
 import signal
 import socket
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.support.paths import ROOT
+from tests.support.records import last_step, read_record
 
 SECONDS = 240  # for a run to end
 
@@ -83,11 +83,6 @@ def run(count: int, results: Path, *options: str) -> dict:
     return read_record(results)
 
 
-def read_record(results: Path) -> dict:
-    (path,) = (results / "train").glob("*.json")
-    return json.loads(path.read_text())
-
-
 def losses(record: dict) -> list[float]:
     """Training and validation losses of all epochs, and the test loss."""
     epochs = [epoch[f"{split}_loss"] for epoch in record["curves"] for split in LOSSES]
@@ -95,12 +90,6 @@ def losses(record: dict) -> list[float]:
 
 
 LOSSES = ("train", "validation")
-
-
-def last_step(results: Path) -> int:
-    """The step of the newest checkpoint; 0 if there is none."""
-    names = [path.name for path in results.glob("train/*.checkpoints/last/*")]
-    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def signal_after_step(

@@ -17,7 +17,7 @@ from jaxcnn.errors import InputError
 from jaxcnn.training import History
 from jaxcnn.training.optimizer import schedule
 from tests.experiments.test_resume import finish, send_signal_within, start
-from tests.support.processes import last_step
+from tests.support.records import last_step
 
 SMALL = [
     "--study=train",

@@ -15,8 +15,7 @@ from experiments.sessions.agenda import AGENDA, Item
 from experiments.studies import STUDIES
 from jaxcnn import backend
 from jaxcnn.errors import InputError
-from tests.support.processes import last_step
-from tests.support.records import read_records
+from tests.support.records import last_step, read_records
 
 TRAINING = ("--study=train", "--model=logistic", "--dataset=synthetic:2000", "--batch-size=8")
 SMALL = (
@@ -44,6 +43,7 @@ def end_time_when(monkeypatch):
     def end_when(is_due: Callable[[], bool]) -> None:
         class Timer(threading.Thread):
             def __init__(self, seconds: float, function: Callable[[], None]):
+                assert seconds == 3600  # the limit of `arguments`
                 super().__init__(daemon=True)
                 self._function, self._cancelled = function, threading.Event()
 
