@@ -8,7 +8,6 @@ Kernels are timed, and steps are run, in a process for each network.
 
 import json
 import math
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,12 +102,6 @@ def main() -> None:
         rows.append(write(config.results, "estimates", device, len(rows), settings, samples))
         print(estimates_table(rows[-1:]).splitlines()[-1], flush=True)
     print(estimates_table(rows))
-    for side in ("predicted", "predicted_from_others"):
-        errors = [abs(_error(row, side)) for row in rows]
-        print(
-            f"{side.replace('_', ' ')}: median error {statistics.median(errors):.0%}, "
-            f"largest {max(errors):.0%}"
-        )
 
 
 class _Timings:
@@ -129,11 +122,6 @@ class _Timings:
                 temporary.replace(self._path)
             print(f"timed: {name}", flush=True)
         return self._known[name]
-
-
-def _error(record: Record, side: str) -> float:
-    (predicted,) = record.samples[side]
-    return predicted / min(record.samples["measured"]) - 1
 
 
 if __name__ == "__main__":

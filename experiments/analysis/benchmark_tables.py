@@ -74,7 +74,8 @@ def lowerings_table(records: Sequence[Record]) -> str:
 def estimates_table(records: Sequence[Record]) -> str:
     """`benchmarks.estimates`: train steps predicted from single kernels, and measured.
 
-    Measured is the shortest of the samples, as for the kernels.
+    Measured is the shortest of the samples, as for the kernels. Above each table stand the median
+    and the largest of its errors.
     """
     columns = (
         "network",
@@ -86,13 +87,27 @@ def estimates_table(records: Sequence[Record]) -> str:
         "error",
     )
 
-    def cells(record: Record) -> tuple[str, ...]:
-        measured = min(record.samples["measured"])
-        sides = [_median(record, side) for side in ("predicted", "predicted_from_others")]
-        pairs = [(_milliseconds(side), f"{side / measured - 1:+.0%}") for side in sides]
-        return (*_network_and_batch(record), _milliseconds(measured), *pairs[0], *pairs[1])
+    sides = "predicted", "predicted_from_others"
 
-    return _table(columns, records, cells)
+    def error(record: Record, side: str) -> float:
+        return _median(record, side) / min(record.samples["measured"]) - 1
+
+    def cells(record: Record) -> tuple[str, ...]:
+        measured = _milliseconds(min(record.samples["measured"]))
+        pairs = [
+            (_milliseconds(_median(record, side)), f"{error(record, side):+.0%}") for side in sides
+        ]
+        return (*_network_and_batch(record), measured, *pairs[0], *pairs[1])
+
+    def summary(records: Sequence[Record]) -> str:
+        own, others = (
+            f"median error {statistics.median(errors):.0%}, largest {max(errors):.0%}"
+            for side in sides
+            if (errors := [abs(error(record, side)) for record in records])
+        )
+        return f"Predicted: {own}; from other networks' kernels: {others}."
+
+    return _table(columns, records, cells, summary)
 
 
 def memory_table(records: Sequence[Record]) -> str:
@@ -137,12 +152,19 @@ def _table(
     columns: tuple[str, ...],
     records: Sequence[Record],
     cells: Callable[[Record], tuple[str, ...]],
+    summary: Callable[[Sequence[Record]], str] | None = None,
 ) -> str:
-    """A row per record, in the benchmark's order, below the machine that measured them."""
+    """A table for each machine, below its name and the summary; rows in the benchmark's order."""
     if not records:
         raise ValueError("no records; run the benchmark")
-    rows = [cells(record) for record in sorted(records, key=lambda each: each.provenance["row"])]
-    return f"{_where(records)}\n\n{table(columns, rows)}"
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda each: each.provenance["row"]):
+        groups.setdefault(_where(record), []).append(record)
+    parts: list[str] = []
+    for where, group in sorted(groups.items()):
+        summaries = [summary(group)] if summary else []
+        parts += [where, *summaries, table(columns, [cells(record) for record in group])]
+    return "\n\n".join(parts)
 
 
 def _median(record: Record, side: str) -> float:
@@ -161,8 +183,8 @@ def _milliseconds(seconds: float | None) -> str:
     return f"{1e3 * seconds:,.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.3g}"
 
 
-def _where(records: Sequence[Record]) -> str:
-    origin = records[0].provenance
+def _where(record: Record) -> str:
+    origin = record.provenance
     torch = origin["peer_versions"].get("torch")
     versions = [f"jax {origin['versions']['jax']}", *([f"PyTorch {torch}"] if torch else [])]
     return f"{origin['accelerator']}, {origin['host_cores']} processors, {', '.join(versions)}:"
