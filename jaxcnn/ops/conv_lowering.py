@@ -1,29 +1,12 @@
 """The CPU lowering of `jax.lax.conv_general_dilated` within `fast_on_cpu`.
 
-A convolution over one, two or three axes, in any layout, is recognised by its dimension numbers as
-one of four forms, and is then computed by `jaxcnn.ops.conv_axes`; see `jaxcnn.ops.cpu_lowering`
-for how operations are marked.
-
-=================  ============================================================
-form               what it computes
-=================  ============================================================
-`Form.FORWARD`     a convolution
-`Form.IMAGES`      the gradient of a convolution with respect to its images, or
-                   equally a transposed convolution
-`Form.KERNEL`      the gradient with respect to its kernel
-`Form.TRANSPOSED`  the gradient of a transposed convolution with respect to
-                   its kernel
-=================  ============================================================
-
-The gradients that JAX derives are convolutions as well, whose dimensions have other roles. Any
-form would be correct. What tells them apart is the layout: examples come first in memory, and in
-the gradient with respect to the kernel they are summed over, like the channels of a convolution.
+A convolution with a form, see `jaxcnn.ops.conv_forms`, is computed by `jaxcnn.ops.conv_axes`; see
+`jaxcnn.ops.cpu_lowering` for how operations are marked.
 
 The kernels sum in float32; only the operands and the result are rounded. Half precisions are
 converted to float32 for them, but bfloat16 is not where they have instructions for it.
 """
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,7 +15,8 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from jaxcnn.ops import conv_axes, cpu_convolution, cpu_lowering, native
-from jaxcnn.ops.conv_spec import NHWC, ConvSpec, conv_spec
+from jaxcnn.ops.conv_forms import Form, recognise
+from jaxcnn.ops.conv_spec import NHWC, ConvSpec
 from jaxcnn.ops.partitioning import Dimensions
 
 MAX_SLICES = 11  # taps along the first of three axes: the images are copied that many times
@@ -46,24 +30,14 @@ _USUAL_NUMBERS = (
 )
 
 
-class Form(enum.Enum):
-    """What a convolution computes, see the module."""
-
-    FORWARD = enum.auto()
-    IMAGES = enum.auto()
-    KERNEL = enum.auto()
-    TRANSPOSED = enum.auto()
-
-
 @dataclass(frozen=True)
-class _Recognised:
-    """A form, and the specification of the convolution that it belongs to.
+class _Computation:
+    """Computes what a recognised convolution does.
 
     Attributes:
-      form: of the recognised convolution.
-      spec: of the convolution itself, or of the one that this is a gradient of.
-      numbers: the dimensions of the recognised convolution's operands.
-      dtype: of its result.
+      form, spec: see `recognise`.
+      numbers: the dimensions of the operands and of the result.
+      dtype: of the result.
     """
 
     form: Form
@@ -72,7 +46,7 @@ class _Recognised:
     dtype: DTypeLike
 
     def __call__(self, first: Array, second: Array) -> Array:
-        """The result for the operands of the recognised convolution."""
+        """The result of the operation for its operands."""
         if native.can_compute(first, second) and not self._is_direct(first, second):
             first, second = first.astype(jnp.float32), second.astype(jnp.float32)
         compute = {
@@ -196,133 +170,26 @@ def _exchange_channels(kernel: Array, groups: int) -> Array:
     return moved.reshape(*taps, outputs // groups, groups * inputs)
 
 
-def _recognise(images, kernel, result, parameters: dict) -> _Recognised | None:
-    """The form of a convolution of operands with these shapes; None for others."""
-    numbers = parameters["dimension_numbers"]
-    strides, dilation = parameters["window_strides"], parameters["rhs_dilation"]
-    image_dilation, padding = parameters["lhs_dilation"], parameters["padding"]
-    groups, batch_groups = parameters["feature_group_count"], parameters["batch_group_count"]
-    precision = parameters["precision"]
-    image_size, kernel_size, result_size = (
-        tuple(array.shape[axis] for axis in spec[2:])
-        for array, spec in zip((images, kernel, result), numbers, strict=True)
-    )
-    ones = (1,) * len(image_size)
-    is_dilated = tuple(image_dilation) != ones
-
-    def recognised(form: Form, spec: ConvSpec) -> _Recognised:
-        return _Recognised(form, spec, numbers, result.dtype)
-
-    lows = [low for low, _ in padding]
-    if _sums_over_examples(numbers) and is_dilated:
-        if tuple(dilation) != ones or groups * batch_groups > 1:
-            return None
-        lows = _reversed_pads(lows, result_size, strides)
-        sizes = kernel_size, image_size, result_size
-        spec = _spec_of_gradient(*sizes, image_dilation, strides, lows, 1, precision)
-        return recognised(Form.TRANSPOSED, spec)
-    if _sums_over_examples(numbers) and groups == 1:
-        sizes = image_size, kernel_size, result_size
-        spec = _spec_of_gradient(*sizes, dilation, strides, lows, batch_groups, precision)
-        return recognised(Form.KERNEL, spec)
-    if batch_groups != 1:
-        return None
-    if not is_dilated and (tuple(strides) != ones or not _is_exchanged(numbers.rhs_spec)):
-        spec = conv_spec(image_size, kernel_size, strides, padding, dilation, groups, precision)
-        return recognised(Form.FORWARD, spec)
-    if tuple(strides) == ones:
-        lows = _reversed_pads(lows, kernel_size, dilation)
-        sizes = result_size, image_size, kernel_size
-        spec = _spec_of_gradient(*sizes, image_dilation, dilation, lows, groups, precision)
-        return recognised(Form.IMAGES, spec)
-    return None
-
-
-def forward_spec(images, kernel, result, parameters: dict) -> ConvSpec | None:
-    """The specification of a convolution of ``[N, H, W, C]`` with ``[h, w, C / groups, D]``.
-
-    Args:
-      images, kernel, result: their types.
-      parameters: of the operation.
-
-    Returns:
-      None for convolutions in other layouts or over other axes, gradients, results of another type
-      than the operands, and convolutions that crop the images.
-    """
-    if result.ndim != 4 or not images.dtype == kernel.dtype == result.dtype:
-        return None
-    recognised = _recognise(images, kernel, result, parameters)
-    if recognised is None or recognised.form is not Form.FORWARD:
-        return None
-    is_usual = recognised.numbers == NHWC and not any(recognised.spec.crops)
-    return recognised.spec if is_usual else None
-
-
-def _reversed_pads(lows, taps, dilation) -> list[int]:
-    """The padding in front if the taps are in reverse order."""
-    return [(count - 1) * step - low for low, count, step in zip(lows, taps, dilation, strict=True)]
-
-
-def _sums_over_examples(numbers: lax.ConvDimensionNumbers) -> bool:
-    """Whether the dimension that is summed over comes first in memory, where the examples are.
-
-    It does in both operands, or in the second one if the images have their examples last.
-    """
-    outputs, inputs, *_ = numbers.rhs_spec
-    is_first_in_images = numbers.lhs_spec[1] == 0
-    return inputs == 0 and (is_first_in_images or outputs == len(numbers.rhs_spec) - 1)
-
-
-def _is_exchanged(kernel_dimensions: Sequence[int]) -> bool:
-    """Whether the kernel's inputs and outputs have exchanged their usual places.
-
-    Those are ``[..., inputs, outputs]`` or ``[outputs, inputs, ...]``; in a gradient they have
-    exchanged them.
-    """
-    outputs, inputs = kernel_dimensions[:2]
-    return (outputs < inputs) == (max(outputs, inputs) == len(kernel_dimensions) - 1)
-
-
-def _spec_of_gradient(
-    image_size, result_size, kernel_size, strides, dilation, lows, groups, precision
-) -> ConvSpec:
-    """The specification of the convolution that has this gradient.
-
-    The padding behind the images is what makes the last window end with the last padded pixel: it
-    is negative if no window uses the last pixels.
-    """
-    pads = []
-    for axis in range(len(image_size)):
-        span = (kernel_size[axis] - 1) * dilation[axis] + 1
-        covered = (result_size[axis] - 1) * strides[axis] + span
-        pads.append((lows[axis], covered - image_size[axis] - lows[axis]))
-    return ConvSpec(
-        tuple(strides),
-        tuple(pads),
-        tuple(dilation),
-        tuple(image_size),
-        tuple(kernel_size),
-        groups,
-        precision,
-    )
-
-
 def _rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
     images, kernel = operands
     if not 3 <= result.ndim <= 5 or images.dtype != kernel.dtype:
         return None
-    recognised = _recognise(images, kernel, result, parameters)
-    if recognised is None or not _is_supported(recognised, images, kernel):
+    recognised = recognise(images, kernel, result, parameters)
+    if recognised is None:
         return None
-    return cpu_lowering.Replacement(recognised, recognised.dimensions)
+    computation = _Computation(*recognised, parameters["dimension_numbers"], result.dtype)
+    if not _is_supported(computation, images, kernel):
+        return None
+    return cpu_lowering.Replacement(computation, computation.dimensions)
 
 
-def _is_supported(recognised: _Recognised, images, kernel) -> bool:
-    """Whether the form is computed faster than by JAX's own lowering."""
-    if len(recognised.spec.kernel_size) == 3 and recognised.spec.kernel_size[0] > MAX_SLICES:
+def _is_supported(computation: _Computation, images, kernel) -> bool:
+    """Whether it is faster than JAX's own lowering."""
+    spec = computation.spec
+    if len(spec.kernel_size) == 3 and spec.kernel_size[0] > MAX_SLICES:
         return False
-    is_usual = recognised.numbers in _USUAL_NUMBERS and images.dtype == recognised.dtype
-    has_few_groups = recognised.spec.groups <= cpu_convolution.MAX_GROUPS
+    is_usual = computation.numbers in _USUAL_NUMBERS and images.dtype == computation.dtype
+    has_few_groups = spec.groups <= cpu_convolution.MAX_GROUPS
     return native.can_compute(images, kernel) or (is_usual and has_few_groups)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
-from jaxcnn.ops import conv_lowering, dense, native
+from jaxcnn.ops import conv_forms, dense, native
 from jaxcnn.ops.cpu_convolution import window_of
 from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
 from jaxcnn.ops.fused_layers import combine, fused_convolution, fused_product, split_operands
@@ -183,7 +183,7 @@ def _as_convolution(
     if primitive is primitive_of(fused_convolution):
         spec = parameters["spec"]
     elif (equation.ctx.xla_metadata or {}).get(MARK) == NATIVE:
-        spec = conv_lowering.forward_spec(inputs, kernel, result, parameters)
+        spec = conv_forms.forward_spec(inputs, kernel, result, parameters)
     else:
         return None
     if spec is None or spec.groups != 1:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import JaxprEqn
 
-from jaxcnn.ops import conv_lowering, cpu_convolution, dense, native
+from jaxcnn.ops import conv_forms, cpu_convolution, dense, native
 from jaxcnn.ops.activations import apply_activation
 from jaxcnn.ops.conv_spec import conv_spec
 from jaxcnn.ops.cpu_lowering import MARK, fast_on_cpu, primitive_of, with_cpu_kernel
@@ -119,7 +119,7 @@ def _convolution_of(equation: JaxprEqn) -> Callable[..., Array] | None:
     if MARK not in (equation.ctx.xla_metadata or {}):
         return None
     images, kernel, result = map(type_of, (*equation.invars, *equation.outvars))
-    spec = conv_lowering.forward_spec(images, kernel, result, equation.params)
+    spec = conv_forms.forward_spec(images, kernel, result, equation.params)
     if spec is None or kernel.shape[-1] < MIN_OUTPUTS:
         return None
     if not cpu_convolution.can_activate(spec, images, kernel):
