@@ -24,19 +24,28 @@ def register_with_jax() -> None:
 
 
 class _JaxFinder(importlib.abc.MetaPathFinder):
-    """Finds JAX as usual, once, and registers the kernels after its module has been executed."""
+    """Finds JAX as usual, and registers the kernels after its module has been executed.
+
+    It may be found more than once before, by `importlib.util.find_spec`.
+    """
+
+    _is_searching = False
 
     def find_spec(self, name, path=None, target=None) -> ModuleSpec | None:
-        if name != "jax":
+        if name != "jax" or self._is_searching:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_searching = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_searching = False
         if spec is None or spec.loader is None:  # not installed
             return spec
         execute = spec.loader.exec_module
 
         def execute_and_register(module) -> None:
             execute(module)
+            sys.meta_path.remove(self)
             _register()
 
         spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]

@@ -66,9 +66,10 @@ def folder(tmp_path_factory):
     "program",
     [
         "import jaxcnn\n" + LOAD,
+        "import importlib.util, jaxcnn\nassert importlib.util.find_spec('jax')\n" + LOAD,
         LOAD.replace("serialized, images", "import jaxcnn\n    serialized, images"),
     ],
-    ids=["jaxcnn before JAX", "JAX before jaxcnn"],
+    ids=["jaxcnn before JAX", "JAX looked for and then imported", "JAX before jaxcnn"],
 )
 def test_a_serialized_executable_is_loaded(program, folder):
     done = run_python(program, folder)
