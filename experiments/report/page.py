@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from etils import epath
@@ -75,13 +76,21 @@ def build_page(
 
 
 def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRecords:
+    """All records; a published one that is also among the own ones is one of those."""
+    known = set(map(_identity, own))
     marked = [
         dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True})
         for record in published
+        if _identity(record) not in known
     ]
     labels = dict.fromkeys(accelerator_label(record) for record in [*own, *marked])
     colors = {label: _color(index) for index, label in enumerate(labels)}
     return PageRecords([*marked, *own], colors)
+
+
+def _identity(record: Record) -> tuple[Any, ...]:
+    origin = record.provenance
+    return record.study, record.case, origin.get("machine"), origin.get("time")
 
 
 def _color(index: int) -> str:

@@ -151,6 +151,14 @@ def test_published_records_are_shown_beside_the_users(tmp_path, monkeypatch):
     assert [symbol for name, symbol in symbols.items() if "Test" in name] == ["circle"]
 
 
+def test_published_records_in_the_users_folder_are_shown_once(tmp_path, monkeypatch):
+    record = make_record()
+    records.write(record, tmp_path / "published")
+    monkeypatch.setattr(page, "PUBLISHED", tmp_path / "published")
+    text = without_scripts(build_page(tmp_path, record))
+    assert "Test Engine" in text and "Test Engine (published)" not in text
+
+
 FAR = {
     "accelerator": "NVIDIA H100 80GB HBM3",
     "device_kind": "NVIDIA H100 80GB HBM3",
