@@ -42,14 +42,52 @@ def _reduce_window(images, initial, operation, window, strides, pads):
     return lax.reduce_window(images, initial, operation, (1, *window, 1), (1, *strides, 1), pads)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def max_all_at_once(images: Array, window: Sizes) -> Array:
     """The largest values of windows that lie side by side."""
+    return _max_and_tap(images, window)[0]
 
-    def later_if_larger(first: Array, second: Array) -> Array:
-        # Unlike `jnp.maximum`, this does not split the gradient between equal values.
-        return jnp.where((second > first) | (second != second), second, first)
 
-    return functools.reduce(later_if_larger, _slices(images, window))
+def _max_and_tap(images: Array, window: Sizes) -> tuple[Array, Array]:
+    """The largest values, and which tap is the first to have each."""
+    largest, *others = _slices(images, window)
+    tap = jnp.zeros(largest.shape, jnp.int8)
+    for number, other in enumerate(others, 1):
+        is_larger = (other > largest) | (other != other)
+        largest = jnp.where(is_larger, other, largest)
+        tap = jnp.where(is_larger, jnp.int8(number), tap)
+    return largest, tap
+
+
+def _max_all_forward(images, window):
+    largest, tap = _max_and_tap(images, window)
+    return largest, (tap, images.shape)
+
+
+def _max_all_backward(window, residuals, cotangent):
+    """Every pixel compares its own tap with that of its window, in one loop.
+
+    The transposes of the slices, which are a pad for each tap, take a multiple of its time.
+    """
+    tap, shape = residuals
+    batch, *counts, channels = cotangent.shape
+    axes = range(len(window))
+    split = batch, *itertools.chain(*zip(counts, window, strict=True)), channels
+    taps = jnp.arange(math.prod(window), dtype=jnp.int8).reshape(window)
+
+    def spread(values: Array) -> Array:  # to all pixels of each window
+        dimensions = 0, *(1 + 2 * axis for axis in axes), len(split) - 1
+        return lax.broadcast_in_dim(values, split, dimensions)
+
+    own = lax.broadcast_in_dim(taps, split, tuple(2 + 2 * axis for axis in axes))
+    gradient = jnp.where(spread(tap) == own, spread(cotangent), 0)
+    covered = tuple(count * length for count, length in zip(counts, window, strict=True))
+    gradient = gradient.reshape(batch, *covered, channels)
+    behind = [(0, size - length, 0) for size, length in zip(shape, gradient.shape, strict=True)]
+    return (lax.pad(gradient, jnp.zeros((), gradient.dtype), behind),)
+
+
+max_all_at_once.defvjp(_max_all_forward, _max_all_backward)
 
 
 def sum_all_at_once(images: Array, window: Sizes) -> Array:
