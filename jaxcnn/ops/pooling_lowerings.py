@@ -2,7 +2,7 @@
 
 - `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast.
 - `max_all_at_once` and `sum_all_at_once`: over a strided slice for each tap; for small windows that
-  do not overlap.
+  do not overlap. The gradient of the maximum is one loop over the pixels.
 - `max_axis_by_axis` and `sum_axis_by_axis`: over the slices of the last image axis, then of the one
   before; for all other windows.
 
