@@ -45,7 +45,8 @@ class _JaxFinder(importlib.abc.MetaPathFinder):
 
         def execute_and_register(module) -> None:
             execute(module)
-            sys.meta_path.remove(self)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             _register()
 
         spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
