@@ -26,7 +26,7 @@ def register_with_jax() -> None:
 class _JaxFinder(importlib.abc.MetaPathFinder):
     """Finds JAX as usual, and registers the kernels after its module has been executed.
 
-    It may be found more than once before, by `importlib.util.find_spec`.
+    `importlib.util.find_spec` may look for JAX any number of times before it is imported.
     """
 
     _is_searching = False

@@ -100,11 +100,11 @@ def estimates_table(records: Sequence[Record]) -> str:
         return (*_network_and_batch(record), measured, *pairs[0], *pairs[1])
 
     def summary(records: Sequence[Record]) -> str:
-        own, others = (
-            f"median error {statistics.median(errors):.0%}, largest {max(errors):.0%}"
-            for side in sides
-            if (errors := [abs(error(record, side)) for record in records])
-        )
+        def summary_of(side: str) -> str:
+            errors = [abs(error(record, side)) for record in records]
+            return f"median error {statistics.median(errors):.0%}, largest {max(errors):.0%}"
+
+        own, others = map(summary_of, sides)
         return f"Predicted: {own}; from other networks' kernels: {others}."
 
     return _table(columns, records, cells, summary)

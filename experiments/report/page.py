@@ -76,7 +76,7 @@ def build_page(
 
 
 def _page_records(own: Sequence[Record], published: Sequence[Record]) -> PageRecords:
-    """All records; a published one that is also among the own ones is one of those."""
+    """All records; published ones that the user's folders contain too count as the user's."""
     known = set(map(_identity, own))
     marked = [
         dataclasses.replace(record, provenance=record.provenance | {"elsewhere": True})

@@ -49,7 +49,7 @@ def max_all_at_once(images: Array, window: Sizes) -> Array:
 
 
 def _max_and_tap(images: Array, window: Sizes) -> tuple[Array, Array]:
-    """The largest values, and which tap is the first to have each."""
+    """The largest values, and the tap that each comes from: of equal ones the first."""
     largest, *others = _slices(images, window)
     tap = jnp.zeros(largest.shape, jnp.int8)
     for number, other in enumerate(others, 1):
@@ -71,15 +71,14 @@ def _max_all_backward(window, residuals, cotangent):
     """
     tap, shape = residuals
     batch, *counts, channels = cotangent.shape
-    axes = range(len(window))
+    last = 2 * len(window) + 1  # the dimension of the channels in `split`
     split = batch, *itertools.chain(*zip(counts, window, strict=True)), channels
     taps = jnp.arange(math.prod(window), dtype=jnp.int8).reshape(window)
 
     def spread(values: Array) -> Array:  # to all pixels of each window
-        dimensions = 0, *(1 + 2 * axis for axis in axes), len(split) - 1
-        return lax.broadcast_in_dim(values, split, dimensions)
+        return lax.broadcast_in_dim(values, split, (0, *range(1, last, 2), last))
 
-    own = lax.broadcast_in_dim(taps, split, tuple(2 + 2 * axis for axis in axes))
+    own = lax.broadcast_in_dim(taps, split, tuple(range(2, last, 2)))
     gradient = jnp.where(spread(tap) == own, spread(cotangent), 0)
     covered = tuple(count * length for count, length in zip(counts, window, strict=True))
     gradient = gradient.reshape(batch, *covered, channels)

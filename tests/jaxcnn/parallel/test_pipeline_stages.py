@@ -64,20 +64,15 @@ def test_microbatches_wait_as_gpipe_draws_it():
 def test_stages_have_about_equal_flops(devices):
     """ResNet-18 for 32×32 images: 0.56 GFLOP of products per image, in four stages."""
     model = nnx.eval_shape(lambda: models.build("resnet18_cifar"))
-    step_of: list = []
-
-    def create():
-        state, step = training.create(models.build("resnet18_cifar"), optax.sgd(0.1))
-        step_of.append(step)
-        return state
-
-    state = jax.eval_shape(create)
+    state, step = parallel.abstract(
+        lambda: training.create(models.build("resnet18_cifar"), optax.sgd(0.1))
+    )
     batch = {"image": jax.ShapeDtypeStruct((8, 32, 32, 3), jnp.uint8)}
-    strategy = parallel.strategy("pipeline", devices[:4]).for_step(step_of[0], state, batch)
+    strategy = parallel.strategy("pipeline", devices[:4]).for_step(step, state, batch)
     assert strategy.network.stages[0][0] == 0
     assert strategy.network.stages[-1][1] == len(stages.sequence(model))
     images = jax.ShapeDtypeStruct((8, 32, 32, 3), jnp.float32)
-    costs = staged_network.costs(step_of[0].network, state, images, strategy.network.stages)
+    costs = staged_network.costs(step.network, state, images, strategy.network.stages)
     assert max(costs) < 1.35 * sum(costs) / 4
 
 
@@ -99,18 +94,14 @@ def test_stages_have_about_equal_flops(devices):
 def test_what_cannot_be_divided_is_refused(name, count, options, message, devices):
     side = 80 if name == "googlenet_aux" else models.spec(name).input_shape[0]
     channels = models.spec(name).input_shape[2]
-    steps: list = []
-
-    def create():
-        model = models.build(name, input_shape=(side, side, channels))
-        state, step = training.create(model, optax.sgd(0.1), **options)
-        steps.append(step)
-        return state
-
-    state = jax.eval_shape(create)
+    state, step = parallel.abstract(
+        lambda: training.create(
+            models.build(name, input_shape=(side, side, channels)), optax.sgd(0.1), **options
+        )
+    )
     (batch,) = random_batches((side, side, channels), 1)
     with pytest.raises(InputError, match=message):
-        parallel.strategy("pipeline", devices[:count]).for_step(steps[0], state, batch)
+        parallel.strategy("pipeline", devices[:count]).for_step(step, state, batch)
 
 
 class Tied(SequentialNetwork):
