@@ -34,10 +34,10 @@ from experiments.peers.speedrun_task import SpeedrunTask
 from experiments.studies import train
 from experiments.workloads import pipelines, training_metrics
 from experiments.workloads.multicrop_evaluation import MultiCropEvaluation
+from experiments.workloads.reading import read_in_parts
 from experiments.workloads.setup import TrainingSetup, build_setup
 from jaxcnn import models
 from jaxcnn.backend import Backend
-from jaxcnn.data import as_arrays
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.errors import InputError
 from jaxcnn.models.speedrun import WIDTHS
@@ -201,7 +201,7 @@ def _compile_multicrop_test(
 ) -> Callable[[TrainState], float]:
     """The share of correct predictions of the test images by six views of each."""
     strategy, count = setup.strategy, len(setup.splits.test)
-    test = as_arrays(setup.splits.test, setup.preprocessing.stored_shape)
+    test = read_in_parts(setup.splits.test, setup.preprocessing.stored_shape)
     images = strategy.place_data({"image": test.images, "label": test.labels})
     feed = ResidentFeed(count, min(count, setup.config.batch_size))
     program = strategy.compile_evaluation(
@@ -234,7 +234,7 @@ def _train_in_torch(
         threads=thread_count(),
         device="cuda" if setup.strategy.devices[0].platform == "gpu" else "cpu",
     )
-    train, test = (as_arrays(split, shape) for split in (setup.splits.train, setup.splits.test))
+    train, test = (read_in_parts(split, shape) for split in (setup.splits.train, setup.splits.test))
     arrays = {
         "train_images": train.images,
         "train_labels": train.labels,

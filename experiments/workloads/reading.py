@@ -1,4 +1,7 @@
-"""Reads a whole split, each process its own part."""
+"""Reads a whole split, each process its own part; a decoded split is kept for the next case."""
+
+import functools
+import math
 
 import jax
 import numpy as np
@@ -6,22 +9,30 @@ import numpy as np
 from jaxcnn import distributed
 from jaxcnn.data import Subset, as_arrays
 from jaxcnn.data.source import ArraySplit, Shape, Split
+from jaxcnn.data.tfds import TfdsSplit
+
+_KEPT_BYTES = 2**28  # of a split that is kept
+_KEPT_SPLITS = 4
 
 
 def read_in_parts(split: Split, shape: Shape) -> ArraySplit:
     """Reads a whole split into the memory of every process.
 
     Each process reads and fits an equal part, and the parts are exchanged over the devices, so that
-    no file is read twice.
+    no file is read twice. A small split of TFDS that was read before, such as for the same
+    training with another seed, is not decoded again.
 
     Args:
       split: the split to read.
       shape: height, width and channels that each image is fitted to.
 
     Returns:
-      ``images: u8[N, height, width, channels]`` and ``labels: i32[N]``.
+      ``images: u8[N, height, width, channels]`` and ``labels: i32[N]``; they may be read-only.
     """
     if not distributed.is_distributed():
+        is_small = len(split) * math.prod(shape) <= _KEPT_BYTES
+        if is_small and isinstance(split, TfdsSplit):
+            return _read(split, shape)
         return as_arrays(split, shape)
     from jax.experimental import multihost_utils
 
@@ -29,6 +40,13 @@ def read_in_parts(split: Split, shape: Shape) -> ArraySplit:
     own = as_arrays(Subset(split, rows), shape)
     images, labels = multihost_utils.process_allgather((own.images, own.labels), tiled=True)
     return ArraySplit(images[: len(split)], labels[: len(split)])
+
+
+@functools.lru_cache(_KEPT_SPLITS)
+def _read(split: TfdsSplit, shape: Shape) -> ArraySplit:
+    arrays = as_arrays(split, shape)
+    arrays.images.flags.writeable = arrays.labels.flags.writeable = False
+    return arrays
 
 
 def part(count: int, index: int, parts: int) -> np.ndarray:

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from etils import epath
@@ -21,10 +21,13 @@ class TfdsSplit:
     Attributes:
       source: the TFDS data source, whose examples are dicts.
       location: the split and its folder, for error messages.
+      modified: when the dataset was prepared, in seconds since 1970. Splits are equal if they are
+        the same split, prepared at the same time.
     """
 
-    source: Any
+    source: Any = field(compare=False)
     location: str
+    modified: int
 
     def __len__(self) -> int:
         return len(self.source)
@@ -68,10 +71,13 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
     import tensorflow_datasets
 
     try:
+        modified = int((folder / "dataset_info.json").stat().mtime)
         builder = tensorflow_datasets.builder_from_directory(folder)
         label, channels = _label_and_channels(argument, builder.info.features)
         splits = {
-            name: TfdsSplit(builder.as_data_source(split=name), f"split {name!r} in {folder}")
+            name: TfdsSplit(
+                builder.as_data_source(split=name), f"split {name!r} in {folder}", modified
+            )
             for name in builder.info.splits
         }
     except InputError:

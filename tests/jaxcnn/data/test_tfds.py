@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def test_images_of_any_size_have_no_sides(tmp_path):
     features.write_text("{}")
     with pytest.raises(InputError, match="does not say how large the images are"):
         data.image_shape("tfds:mnist", data_dir=str(tmp_path))
+
+
+def test_splits_are_equal_if_they_are_the_same_split_prepared_at_the_same_time(tfds_dir):
+    first, again = (open_mnist(tfds_dir) for _ in range(2))
+    assert first.train == again.train and hash(first.train) == hash(again.train)
+    assert first.train != first.test
+    assert dataclasses.replace(first.train, modified=0) != first.train
 
 
 def test_a_version_can_be_requested_and_must_be_prepared(tfds_dir):
