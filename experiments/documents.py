@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 from experiments import output_files
 from experiments.analysis import benchmark_tables
+from experiments.analysis.accelerator_tables import (
+    accelerator_table,
+    dispatch_table,
+    parity_list,
+)
 from experiments.analysis.compile_matrix import shares_table
 from experiments.analysis.peers_tables import peers_tables
 from experiments.analysis.rehearsal import rehearsal_table
@@ -26,7 +31,7 @@ from jaxcnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-# By the folder of the published records.
+# By the folder of the published records, and the platform if others in it have another table.
 TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "benchmarks/convolutions": benchmark_tables.convolutions_table,
     "benchmarks/cpu_layers": benchmark_tables.layers_table,
@@ -34,22 +39,31 @@ TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "benchmarks/half_precision": benchmark_tables.half_precision_table,
     "benchmarks/lowerings": benchmark_tables.lowerings_table,
     "benchmarks/memory_plans": benchmark_tables.memory_table,
-    "peers": peers_tables,
+    "dispatch on gpu": dispatch_table,
+    "first_cnn on gpu": accelerator_table,
+    "parity": parity_list,
+    "peers on cpu": peers_tables,
+    "peers on gpu": peers_tables,
     "preflight": shares_table,
     "quickstart": quickstart_table,
     "rehearsal": rehearsal_table,
     "seeds": seeds_table,
-    "speedrun": speedrun_table,
-    "train": training_table,
+    "speedrun on cpu": speedrun_table,
+    "speedrun on gpu": speedrun_table,
+    "train on cpu": training_table,
+    "train on gpu": accelerator_table,
 }
-REGION = re.compile(r"(<!-- from published/([\w/]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+REGION = re.compile(
+    r"(<!-- from published/([\w/]+(?: on \w+)?) -->\n).*?(\n<!-- end -->)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
 class DocumentsConfig:
     """Writes the tables of the documents that are made from published records.
 
-    A table stands between `<!-- from published/FOLDER -->` and `<!-- end -->`.
+    A table stands between `<!-- from published/FOLDER -->` and `<!-- end -->`; with
+    `FOLDER on PLATFORM` it is of the records of that platform, such as `cpu`.
     """
 
     root: str = "."
@@ -98,16 +112,22 @@ def with_tables(text: str, published: Path = PUBLISHED) -> str:
     return REGION.sub(lambda match: f"{match[1]}{_table(match[2], published)}{match[3]}", text)
 
 
-def _table(study: str, published: Path) -> str:
-    if study not in TABLES:
-        raise InputError(f"no table of published/{study}: known are {', '.join(TABLES)}")
-    loaded, problems = load(sorted((published / study).glob("*.json")))
+def _table(name: str, published: Path) -> str:
+    if name not in TABLES:
+        raise InputError(f"no table of published/{name}: known are {', '.join(TABLES)}")
+    folder, _, platform = name.partition(" on ")
+    loaded, problems = load(sorted((published / folder).glob("*.json")))
     if problems:
         raise InputError(problems[0])
+    records = [
+        record
+        for record in latest(loaded)
+        if platform in ("", record.provenance.get("platform", "cpu"))
+    ]
     try:
-        return TABLES[study](latest(loaded))
+        return TABLES[name](records)
     except ValueError as error:
-        raise InputError(f"published/{study}: {error}") from error
+        raise InputError(f"published/{name}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -126,10 +126,13 @@ def _conditions(records: Sequence[Record]) -> str:
     newest = max(records, key=lambda record: record.provenance["time"]).provenance
     versions = newest["versions"] | newest.get("peer_versions", {})
     names = [name for name in ("jax", "torch", "keras", "tensorflow") if name in versions]
+    place = f"{newest['host_cpu']}, {newest['host_cores']} cores"
+    if newest.get("platform", "cpu") != "cpu":
+        place = f"{newest['accelerator']}; {place}"
+    count = launches.pop()
     return (
-        f"{newest['host_cpu']}, {newest['host_cores']} cores, "
-        f"{', '.join(f'{name} {versions[name]}' for name in names)}, "
-        f"{launches.pop()} launches, {newest['time'].partition('T')[0]}."
+        f"{place}, {', '.join(f'{name} {versions[name]}' for name in names)}, "
+        f"{count} {'launch' if count == 1 else 'launches'}, {newest['time'].partition('T')[0]}."
     )
 
 

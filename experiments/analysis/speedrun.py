@@ -95,7 +95,7 @@ def speedrun_table(records: Sequence[Record]) -> str:
             str(each.steps),
             _accuracy(each.accuracies),
             _accuracy(each.plain_accuracies),
-            f"{each.median_seconds:.0f}",
+            f"{each.median_seconds:.3g}",
         )
         for each in summaries
     ]

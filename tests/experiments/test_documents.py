@@ -18,7 +18,7 @@ MEASURED = re.compile(
     r"|\d\.\d+ %"
     r"|^\|[^`]*\| \d+\.\d+ \| \d+\.\d+ \|"
 )
-MARKED = "Before.\n\n<!-- from published/peers -->\nold\n<!-- end -->\n\nAfter.\n"
+MARKED = "Before.\n\n<!-- from published/peers on cpu -->\nold\n<!-- end -->\n\nAfter.\n"
 
 
 def make_record(
@@ -27,10 +27,14 @@ def make_record(
     *,
     machine: str = "1a",
     launches: int = 5,
+    platform: str = "cpu",
+    accelerator: str = "A CPU",
     **metrics: float,
 ) -> Record:
     provenance = {
         "machine": machine,
+        "platform": platform,
+        "accelerator": accelerator,
         "host_cpu": "A CPU",
         "host_cores": 2,
         "versions": {"jax": "0.10.2", "numpy": "2"},
@@ -158,6 +162,16 @@ def test_the_command_rewrites_a_document(tmp_path, monkeypatch, capsys):
     assert document.read_text() == written and capsys.readouterr().out == ""
 
 
+def test_the_records_of_other_platforms_are_left_out(tmp_path):
+    (tmp_path / "peers").mkdir()
+    gpu = make_record("d", platform="gpu", accelerator="A GPU", launches=1)
+    for record in [*RECORDS, gpu]:
+        (tmp_path / "peers" / f"{record.case}.json").write_text(json.dumps(to_json(record)))
+    assert documents.with_tables(MARKED, tmp_path) == MARKED.replace("old", EXPECTED)
+    text = documents.with_tables(MARKED.replace("on cpu", "on gpu"), tmp_path)
+    assert "\nA GPU; A CPU, 2 cores, jax 0.10.2, torch 2.13.0, 1 launch, 2026-11-01.\n" in text
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
@@ -178,6 +192,6 @@ def test_an_unknown_table_and_a_folder_without_documents_are_errors(tmp_path, ca
     with pytest.raises(
         InputError, match="no table of published/speed: known are benchmarks/convolutions, "
     ):
-        documents.with_tables(MARKED.replace("peers", "speed"), tmp_path)
+        documents.with_tables(MARKED.replace("peers on cpu", "speed"), tmp_path)
     assert documents.main([f"--root={tmp_path}"]) == 2
     assert "no documents there" in capsys.readouterr().err.replace("\n", "")
