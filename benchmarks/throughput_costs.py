@@ -1,9 +1,9 @@
 """Fits the preflight's time model: ``python -m benchmarks.throughput_costs``.
 
-Traces the programs of the published runs in `experiments/preflight/throughput.toml`, writes their
-operations into `throughput_costs.json` beside it, fits the model, and writes the fit into
-`time_model.json`. Prints each run beside its prediction by a fit without its chip. Run it after a
-change to the rule of fusion or to the published runs; takes minutes.
+Traces the programs of the published runs in `experiments/preflight/throughput.toml` and of this
+project's own on accelerators, writes their operations into `throughput_costs.json` beside it, fits
+the model, and writes the fit into `time_model.json`. Prints each run beside its prediction by a fit
+without its chip. Run it after a change to the rule of fusion or to the runs; takes minutes.
 """
 
 import dataclasses
@@ -11,7 +11,8 @@ import json
 import statistics
 
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
-from experiments.preflight.published_runs import COSTS, published_runs, trace_costs
+from experiments.preflight.measured_runs import calibration_runs
+from experiments.preflight.published_runs import COSTS, trace_costs
 from experiments.preflight.time_model import FIT
 
 
@@ -25,7 +26,7 @@ def main() -> None:
 
 def write_costs() -> None:
     """Traces each program."""
-    programs = {run.program: run for run in published_runs()}
+    programs = {run.program: run for run in calibration_runs()}
     costs = {}
     for name, run in sorted(programs.items()):
         print(name, flush=True)

@@ -1,4 +1,4 @@
-"""Fits the time model to published runs, and predicts runs that the fit has not seen.
+"""Fits the time model to runs of known rates, and predicts runs that the fit has not seen.
 
 The fit is by maximum a posteriori, in logarithms. Each parameter has a prior, so that few runs
 (five of TPUs) move it only as far as they can. Each implementation has a factor on time: the
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from experiments.preflight.published_runs import PublishedRun, program_costs, published_runs
+from experiments.preflight.measured_runs import calibration_runs
+from experiments.preflight.published_runs import XLA_ON_TPU, PublishedRun, program_costs
 from experiments.preflight.time_model import (
     FAMILIES,
     Fit,
@@ -40,8 +41,6 @@ PRIORS = {
 TPU_PRIORS = PRIORS | {"memory": (0.87, 1.3)}
 SOFTWARE_FACTOR = 1.25  # one standard deviation between implementations
 RUN_FACTOR = 1.1  # one standard deviation of a run that the model explains no further
-
-XLA_ON_TPU = "xla"  # the only implementation of a TPU: its parameters contain its factor
 
 Software = tuple[str, str]  # a name and a precision
 
@@ -97,14 +96,23 @@ class HeldOut:
 
 
 def fit(runs: Sequence[PublishedRun]) -> FitResult:
-    """Fits the parameters to published runs."""
+    """Fits the parameters to runs of known rates.
+
+    Runs of small programs, which take less than twice the time of starting their kernels, are left
+    out: what a start takes there differs by more than the model has a parameter for.
+    """
     priors = [
         (family, name, median, factor)
         for family in FAMILIES
         for name, (median, factor) in (TPU_PRIORS if family == "tpu" else PRIORS).items()
     ]
     software = sorted({_software(run) for run in runs if run.software != XLA_ON_TPU})
-    rows = [(run, Kernels.of(program_costs()[run.program]), _limits(run)) for run in runs]
+    rows = [
+        (run, Kernels.of(costs), _limits(run))
+        for run in runs
+        for costs in [program_costs()[run.program]]
+        if run.step_time > 2 * PRIORS["launch"][0] * sum(item.count for item in costs)
+    ]
 
     def unpack(deviations: np.ndarray) -> FitResult:
         values = iter(deviations)
@@ -132,12 +140,12 @@ def fit(runs: Sequence[PublishedRun]) -> FitResult:
 
 
 def without_chip(chips: Sequence[str] = ()) -> list[HeldOut]:
-    """Published runs, each predicted by a fit without any run of its chip.
+    """Runs, each predicted by a fit without any run of its chip.
 
     Args:
       chips: by `PublishedRun.chip`; empty for all.
     """
-    runs = published_runs()
+    runs = calibration_runs()
     return [
         _held_out(result, run)
         for chip in chips or dict.fromkeys(run.chip for run in runs)
@@ -148,16 +156,16 @@ def without_chip(chips: Sequence[str] = ()) -> list[HeldOut]:
 
 
 def without_run() -> list[HeldOut]:
-    """Every published run, predicted by a fit to all the others."""
-    runs = published_runs()
+    """Every run, predicted by a fit to all the others."""
+    runs = calibration_runs()
     return [_held_out(fit([other for other in runs if other is not run]), run) for run in runs]
 
 
 def final_fit() -> Fit:
-    """The parameters fitted to all published runs, and the uncertainty of an estimate."""
+    """The parameters fitted to all runs, and the uncertainty of an estimate."""
     misses = [math.log(item.seconds_any / item.run.step_time) for item in without_chip()]
     spread = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
-    return Fit(fit(published_runs()).parameters, math.exp(spread))
+    return Fit(fit(calibration_runs()).parameters, math.exp(spread))
 
 
 def _held_out(result: FitResult, run: PublishedRun) -> HeldOut:

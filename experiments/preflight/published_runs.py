@@ -1,4 +1,4 @@
-"""Published runs of training, and the operations of their programs."""
+"""Runs of training with a known rate: those that others published, and the programs of all."""
 
 import dataclasses
 import functools
@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments.hardware import Device, table
 from experiments.preflight.operation import Operation, merged
@@ -14,12 +15,13 @@ from experiments.preflight.program import ProgramSpec, build_program
 
 RUNS = Path(__file__).with_name("throughput.toml")
 COSTS = Path(__file__).with_name("throughput_costs.json")
+XLA_ON_TPU = "xla"  # the only implementation of a TPU: its parameters contain its factor
 _PRECISIONS = {"half": "bfloat16", "float32": "float32"}  # of the program that is traced
 
 
 @dataclass(frozen=True)
 class PublishedRun:
-    """A published rate of training.
+    """A rate of training that was measured, by others or here.
 
     Attributes:
       model: a key of `jaxcnn.models.MODELS`.
@@ -42,6 +44,10 @@ class PublishedRun:
     source: str
     date: str
     remark: str = ""
+
+    def replace(self, **changes: Any) -> "PublishedRun":
+        """A copy with other values."""
+        return dataclasses.replace(self, **changes)
 
     @property
     def program(self) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,15 +10,16 @@ import pytest
 from experiments.hardware import table
 from experiments.preflight import fitting, time_model
 from experiments.preflight.estimates import estimate_metrics, estimate_step
+from experiments.preflight.measured_runs import calibration_runs, measured_runs
 from experiments.preflight.operation import ELEMENTWISE, GROUPED, PRODUCT, Operation
 from experiments.preflight.published_runs import (
     COSTS,
     program_costs,
-    published_runs,
     trace_costs,
 )
 from experiments.preflight.targets import target
 from experiments.preflight.time_model import INTERVAL, Kernels, Rates, TimeEstimate
+from experiments.records import Record, to_json
 from experiments.records.metrics import METRICS
 from tests.support.paths import ROOT
 
@@ -103,8 +105,8 @@ def test_metrics_of_an_estimate():
     assert metrics.keys() <= METRICS.keys()
 
 
-def test_every_published_run_has_a_source_and_a_program():
-    for run in published_runs():
+def test_every_run_has_a_source_and_a_program():
+    for run in calibration_runs():
         assert run.source and run.date and run.program in program_costs(), run
         assert time_model.rates(run.hardware, run.precision) is not None, run
 
@@ -147,17 +149,62 @@ def test_resnet50_is_predicted_within_25_percent_by_fits_without_its_chip():
     assert len(pairs) == 5 and all(estimated[cheap] < estimated[dear] for cheap, dear in pairs)
 
 
-def test_the_saved_fit_is_that_of_the_published_runs():
+def test_the_saved_fit_is_that_of_the_calibration_runs():
     saved = time_model.saved_fit()
-    for family, parameters in fitting.fit(published_runs()).parameters.items():
+    for family, parameters in fitting.fit(calibration_runs()).parameters.items():
         assert parameters == pytest.approx(saved.parameters[family], rel=0.01)
+
+
+def make_record(study: str, rate: float, *, seed: int = 0, **provenance: Any) -> Record:
+    settings = {"model": "resnet50", "batch_size": 8, "image_size": 224, "seed": seed}
+    origin = {"platform": "gpu", "device_kind": "NVIDIA L4", "strategy_devices": 1}
+    samples = {"torch compiled: train": [1.0, 4.0, 2.0], "torch compiled: infer": [1.0]}
+    return Record(
+        study,
+        f"{study}-{seed}-{len(provenance)}",
+        "ok",
+        settings=settings | {"precision": "bfloat16"},
+        metrics={"images_per_second": rate},
+        samples=samples if study == "peers" else {},
+        provenance=origin | {"time": "2026-11-26T10:00:00+00:00"} | provenance,
+    )
+
+
+def test_runs_are_read_from_records(tmp_path):
+    """The median over seeds; PyTorch from its samples; neither CPUs nor several devices."""
+    records = [
+        make_record("train", 100.0),
+        make_record("train", 300.0, seed=1),
+        make_record("peers", 140.0),
+        make_record("train", 900.0, platform="cpu"),
+        make_record("train", 900.0, strategy_devices=8),
+        make_record("train", 900.0, device_kind="unknown"),
+    ]
+    for number, record in enumerate(records):
+        (tmp_path / record.study).mkdir(exist_ok=True)
+        path = tmp_path / record.study / f"{number}.json"
+        path.write_text(json.dumps(to_json(record)))
+    runs = measured_runs(tmp_path)
+    assert [(run.software, run.rate) for run in runs] == [
+        ("jaxcnn", 140.0),
+        ("torch compiled", 4.0),
+    ]
+    assert {(run.device, run.precision, run.date) for run in runs} == {("L4", "half", "2026-11-26")}
+
+
+def test_small_programs_do_not_take_part_in_the_fit():
+    runs = calibration_runs()
+    small = [run for run in runs if run.model in ("lenet5", "mnist_cnn")]
+    assert len(small) == 2
+    others = fitting.fit([run for run in runs if run not in small]).parameters["gpu"]
+    assert fitting.fit(runs).parameters["gpu"] == pytest.approx(others, rel=1e-3)
 
 
 @pytest.mark.slow
 @pytest.mark.standard_promotion
 def test_the_saved_costs_are_those_of_the_programs():
     saved = json.loads(COSTS.read_text())
-    programs = {run.program: run for run in published_runs()}
+    programs = {run.program: run for run in calibration_runs()}
     assert saved.keys() == programs.keys()
     for name in ("resnet50 224 half 256 tpu", "resnet50 224 half 256 gpu"):
         traced = trace_costs(programs[name])
@@ -175,6 +222,11 @@ def test_the_errors_that_the_documents_state():
         f"left out, and {np.median(without_chip):.0%} if its chip is; the largest are "
         f"{max(without_run):.0%} and {max(without_chip):.0%}"
     ).replace("%", " %") in text
+    for item in fitting.without_chip(["H100"]):
+        if item.run in measured_runs():
+            run = item.run
+            row = f"| `{run.model}`, batch {run.batch}, {run.precision} | {run.rate:,.0f} | "
+            assert f"{row}{item.rate:,.0f} | {run.software} |" in text
     assert time_model.saved_fit().uncertainty == pytest.approx(
         fitting.final_fit().uncertainty, rel=0.01
     )
