@@ -88,6 +88,19 @@ def nvidia(devices: Sequence[jax.Device]) -> DetectedSources:
     return DetectedSources(tuple(sources), meters, tuple(problems))
 
 
+def driver_version() -> str | None:
+    """The version of NVIDIA's driver, such as ``580.159.04``; None if there is none."""
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # no package, no driver, or not NVIDIA's
+        return None
+    try:
+        return _text(nvml.nvmlSystemGetDriverVersion())
+    finally:
+        nvml.nvmlShutdown()
+
+
 def _handle(nvml: ModuleType, device: jax.Device) -> Any:
     index, visible = device.local_hardware_id, os.environ.get("CUDA_VISIBLE_DEVICES")
     entry = str(index) if visible is None else visible.split(",")[index].strip()

@@ -20,6 +20,7 @@ def describe(backend: Backend) -> dict[str, Any]:
     """The provenance that the records of all studies have, as JSON."""
     import jax
 
+    from experiments.measure.accelerators import driver_version
     from jaxcnn import info
     from jaxcnn.ops import native
 
@@ -38,6 +39,7 @@ def describe(backend: Backend) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": info.package_versions(),
         "platform_version": jax.extend.backend.get_backend().platform_version.partition("\n")[0],
+        "driver": driver_version() if backend.platform == "gpu" else None,
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "freed_memory_kept": allocation.keeps_freed_memory(),
         "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,

@@ -40,6 +40,7 @@ ENVIRONMENT = (
     "python",
     "versions",
     "platform_version",
+    "driver",
     "xla_flags",
     "freed_memory_kept",
     "cpu_kernels",

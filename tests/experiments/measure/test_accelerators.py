@@ -31,6 +31,7 @@ def fake_nvml(*gpus):
         return read
 
     fake.nvmlInit, fake.nvmlShutdown = lambda: count(1), lambda: count(-1)
+    fake.nvmlSystemGetDriverVersion = lambda: "580.159.04"
     fake.nvmlDeviceGetCount = lambda: len(gpus)
     fake.nvmlDeviceGetHandleByIndex = lambda index: gpus[index]
     fake.nvmlDeviceGetName, fake.nvmlDeviceGetUUID = query("name"), query("uuid")
@@ -64,6 +65,14 @@ def read_all(detected):
     return {
         name: value for source in detected.sources for (name, _), value in source.read(0.0).items()
     }
+
+
+def test_the_version_of_the_driver(monkeypatch):
+    fake = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    assert accelerators.driver_version() == "580.159.04" and fake.inits == 0
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    assert accelerators.driver_version() is None
 
 
 def test_nvml_readings_and_power(monkeypatch):
