@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from experiments.analysis import conclusion
-from experiments.analysis.markdown import table
+from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 from experiments.records.units import readable
 
@@ -42,25 +42,25 @@ def parity_list(records: Sequence[Record]) -> str:
 
 
 def _table(records: Sequence[Record], columns: dict[str, str]) -> str:
+    """A table for each accelerator, rows by network."""
     if not records:
         raise ValueError("no records of an accelerator")
-    rows = [
-        (
-            f"`{record.settings['model']}`",
-            str(record.settings["batch_size"]),
-            record.settings["precision"],
-            *(readable(name, record.metrics.get(name)) for name in columns.values()),
-        )
-        for record in sorted(records, key=lambda record: record.settings["model"])
-    ]
-    return "\n\n".join(
-        [f"{_where(records)}:", table(("network", "batch", "precision", *columns), rows)]
-    )
+
+    def content(group: Sequence[Record]) -> str:
+        rows = [
+            (
+                f"`{record.settings['model']}`",
+                str(record.settings["batch_size"]),
+                record.settings["precision"],
+                *(readable(name, record.metrics.get(name)) for name in columns.values()),
+            )
+            for record in group
+        ]
+        return table(("network", "batch", "precision", *columns), rows)
+
+    rows = sorted(records, key=lambda record: record.settings["model"])
+    return by_place(rows, _where, content)
 
 
-def _where(records: Sequence[Record]) -> str:
-    places = {
-        f"{origin['accelerator']}, jax {origin['versions']['jax']}"
-        for origin in (record.provenance for record in records)
-    }
-    return " and ".join(sorted(places))
+def _where(record: Record) -> str:
+    return f"{record.provenance['accelerator']}, jax {record.provenance['versions']['jax']}"

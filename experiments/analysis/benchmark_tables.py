@@ -6,7 +6,7 @@ The samples of such a record are seconds by side: ours, and what it is compared 
 import statistics
 from collections.abc import Callable, Sequence
 
-from experiments.analysis.markdown import table
+from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 
 _TORCH = "torch, "  # the sides that are PyTorch's, by memory format and whether compiled
@@ -157,14 +157,13 @@ def _table(
     """A table for each machine, below its name and the summary; rows in the benchmark's order."""
     if not records:
         raise ValueError("no records; run the benchmark")
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda each: each.provenance["row"]):
-        groups.setdefault(_where(record), []).append(record)
-    parts: list[str] = []
-    for where, group in sorted(groups.items()):
+
+    def content(group: Sequence[Record]) -> str:
         summaries = [summary(group)] if summary else []
-        parts += [where, *summaries, table(columns, [cells(record) for record in group])]
-    return "\n\n".join(parts)
+        return "\n\n".join([*summaries, table(columns, [cells(record) for record in group])])
+
+    rows = sorted(records, key=lambda record: record.provenance["row"])
+    return by_place(rows, _where, content)
 
 
 def _median(record: Record, side: str) -> float:
@@ -187,4 +186,4 @@ def _where(record: Record) -> str:
     origin = record.provenance
     torch = origin["peer_versions"].get("torch")
     versions = [f"jax {origin['versions']['jax']}", *([f"PyTorch {torch}"] if torch else [])]
-    return f"{origin['accelerator']}, {origin['host_cores']} processors, {', '.join(versions)}:"
+    return f"{origin['accelerator']}, {origin['host_cores']} processors, {', '.join(versions)}"

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.analysis.markdown import table
+from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 
 OURS = "jaxcnn"
@@ -76,21 +76,22 @@ def _ratios(summaries: Sequence[LibrarySummary]) -> list[str]:
 
 
 def speedrun_table(records: Sequence[Record]) -> str:
-    """What was measured where, and a row for each library, in Markdown.
+    """What was measured where, and a row for each library, in Markdown; a table for each place.
 
     Args:
-      records: of the study, of one machine and one recipe, the newest of each case.
+      records: of the study and of one recipe, the newest of each case.
     """
+    measured = [record for record in records if record.status == "ok"]
+    return by_place(measured, _where, _table) if measured else NONE_YET
+
+
+def _table(records: Sequence[Record]) -> str:
     summaries = summarize(records)
-    if not summaries:
-        return NONE_YET
-    provenance = records[0].provenance
     peers = [record.provenance.get("peer_versions", {}) for record in records]
-    torch = sorted({versions["torch"] for versions in peers if versions})
-    versions = ", ".join([f"jax {provenance['versions']['jax']}", *(f"PyTorch {v}" for v in torch)])
+    torch = " and ".join(sorted({versions["torch"] for versions in peers if versions}))
     rows = [
         (
-            each.library,
+            each.library if each.library == OURS else f"{each.library} {torch}",
             str(len(each.seconds)),
             str(each.steps),
             _accuracy(each.accuracies),
@@ -100,10 +101,13 @@ def speedrun_table(records: Sequence[Record]) -> str:
         for each in summaries
     ]
     columns = ("library", "seeds", "steps", "accuracy with six views", "with one", "seconds")
-    place = f"{provenance['accelerator']}, {provenance['host_cores']} processors, {versions}:"
-    return "\n\n".join(
-        [place, table(columns, rows), *(f"{ratio}." for ratio in _ratios(summaries))]
-    )
+    return "\n\n".join([table(columns, rows), *(f"{ratio}." for ratio in _ratios(summaries))])
+
+
+def _where(record: Record) -> str:
+    origin = record.provenance
+    jax_version = origin["versions"]["jax"]
+    return f"{origin['accelerator']}, {origin['host_cores']} processors, jax {jax_version}"
 
 
 def _accuracy(values: Sequence[float]) -> str:

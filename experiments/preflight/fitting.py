@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.preflight.measured_runs import calibration_runs
-from experiments.preflight.published_runs import XLA_ON_TPU, PublishedRun, program_costs
+from experiments.preflight.published_runs import XLA_ON_TPU, TrainingRun, program_costs
 from experiments.preflight.time_model import (
     FAMILIES,
     Fit,
@@ -57,7 +57,7 @@ class FitResult:
     parameters: dict[str, Parameters]
     software: dict[Software, float]
 
-    def predict(self, run: PublishedRun, *, knows_software: bool = True) -> float:
+    def predict(self, run: TrainingRun, *, knows_software: bool = True) -> float:
         """Seconds of a step; of unknown software without its factor."""
         limits = _limits(run)
         kernels = Kernels.of(program_costs()[run.program])
@@ -75,7 +75,7 @@ class HeldOut:
       seconds_any: the same for software that is not known, as for a user's own program.
     """
 
-    run: PublishedRun
+    run: TrainingRun
     seconds: float
     seconds_any: float
 
@@ -95,7 +95,7 @@ class HeldOut:
         return self.seconds_any / self.run.step_time - 1
 
 
-def fit(runs: Sequence[PublishedRun]) -> FitResult:
+def fit(runs: Sequence[TrainingRun]) -> FitResult:
     """Fits the parameters to runs of known rates.
 
     Runs of small programs, which take less than twice the time of starting their kernels, are left
@@ -143,7 +143,7 @@ def without_chip(chips: Sequence[str] = ()) -> list[HeldOut]:
     """Runs, each predicted by a fit without any run of its chip.
 
     Args:
-      chips: by `PublishedRun.chip`; empty for all.
+      chips: by `TrainingRun.chip`; empty for all.
     """
     runs = calibration_runs()
     return [
@@ -168,15 +168,15 @@ def final_fit() -> Fit:
     return Fit(fit(calibration_runs()).parameters, math.exp(spread))
 
 
-def _held_out(result: FitResult, run: PublishedRun) -> HeldOut:
+def _held_out(result: FitResult, run: TrainingRun) -> HeldOut:
     return HeldOut(run, result.predict(run), result.predict(run, knows_software=False))
 
 
-def _software(run: PublishedRun) -> Software:
+def _software(run: TrainingRun) -> Software:
     return run.software, run.precision
 
 
-def _limits(run: PublishedRun) -> Rates:
+def _limits(run: TrainingRun) -> Rates:
     limits = rates(run.hardware, run.precision)
     if limits is None:
         raise ValueError(f"no published peak or bandwidth of {run.device} for {run.precision}")

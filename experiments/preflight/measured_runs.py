@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments import hardware
-from experiments.preflight.published_runs import XLA_ON_TPU, PublishedRun, published_runs
+from experiments.preflight.published_runs import XLA_ON_TPU, TrainingRun, published_runs
 from experiments.records import Record, load
 from experiments.records.published import PUBLISHED
 
@@ -20,12 +20,12 @@ SOURCE = "records of this project"
 _PRECISIONS = {"bfloat16": "half", "float32": "float32"}
 
 
-def calibration_runs() -> tuple[PublishedRun, ...]:
+def calibration_runs() -> tuple[TrainingRun, ...]:
     """What the time model is fitted to: the published runs, then those of this project."""
     return (*published_runs(), *measured_runs())
 
 
-def measured_runs(published: Path = PUBLISHED) -> tuple[PublishedRun, ...]:
+def measured_runs(published: Path = PUBLISHED) -> tuple[TrainingRun, ...]:
     """The runs of this project on one accelerator, in the order of their names.
 
     Args:
@@ -33,7 +33,7 @@ def measured_runs(published: Path = PUBLISHED) -> tuple[PublishedRun, ...]:
     """
     paths = [path for study in STUDIES for path in sorted((published / study).glob("*.json"))]
     records, _ = load(paths)
-    rates: dict[PublishedRun, list[float]] = {}
+    rates: dict[TrainingRun, list[float]] = {}
     for record in records:
         for run, rate in _runs(record):
             rates.setdefault(run, []).append(rate)
@@ -41,7 +41,7 @@ def measured_runs(published: Path = PUBLISHED) -> tuple[PublishedRun, ...]:
     return tuple(sorted(runs, key=lambda run: (run.device, run.program, run.software)))
 
 
-def _runs(record: Record) -> Iterator[tuple[PublishedRun, float]]:
+def _runs(record: Record) -> Iterator[tuple[TrainingRun, float]]:
     """Runs without a rate, and the rate of each in images/s."""
     provenance, settings = record.provenance, record.settings
     platform, precision = provenance.get("platform"), settings.get("precision", "float32")
@@ -50,7 +50,7 @@ def _runs(record: Record) -> Iterator[tuple[PublishedRun, float]]:
     device = hardware.find(provenance["device_kind"], platform)
     if device is None or provenance["strategy_devices"] != 1:
         return
-    run = PublishedRun(
+    run = TrainingRun(
         model=settings["model"],
         device=device.name,
         precision=_PRECISIONS[precision],

@@ -20,7 +20,7 @@ _PRECISIONS = {"half": "bfloat16", "float32": "float32"}  # of the program that 
 
 
 @dataclass(frozen=True)
-class PublishedRun:
+class TrainingRun:
     """A rate of training that was measured, by others or here.
 
     Attributes:
@@ -45,7 +45,7 @@ class PublishedRun:
     date: str
     remark: str = ""
 
-    def replace(self, **changes: Any) -> "PublishedRun":
+    def replace(self, **changes: Any) -> "TrainingRun":
         """A copy with other values."""
         return dataclasses.replace(self, **changes)
 
@@ -72,12 +72,12 @@ class PublishedRun:
 
 
 @functools.cache
-def published_runs() -> tuple[PublishedRun, ...]:
+def published_runs() -> tuple[TrainingRun, ...]:
     """All rows of ``throughput.toml``."""
     data = tomllib.loads(RUNS.read_text())
     titles = {key: source["title"] for key, source in data["sources"].items()}
     return tuple(
-        PublishedRun(**(row | {"source": titles[row["source"]], "date": row["date"].isoformat()}))
+        TrainingRun(**(row | {"source": titles[row["source"]], "date": row["date"].isoformat()}))
         for row in data["run"]
     )
 
@@ -89,7 +89,7 @@ def program_costs() -> dict[str, tuple[Operation, ...]]:
     return {key: tuple(Operation(*row) for row in rows) for key, rows in saved.items()}
 
 
-def trace_costs(run: PublishedRun) -> tuple[Operation, ...]:
+def trace_costs(run: TrainingRun) -> tuple[Operation, ...]:
     """The operations of a run's program, by tracing it; takes seconds."""
     precision = _PRECISIONS[run.precision]
     spec = ProgramSpec(run.model, run.batch, "jit", precision, run.image_size)

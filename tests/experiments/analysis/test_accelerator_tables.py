@@ -28,10 +28,11 @@ def test_rates_power_and_cost_by_hand():
     ]
 
 
-def test_several_accelerators_are_named():
+def test_each_accelerator_has_a_table_of_its_own():
     records = [make_record("a", "B GPU"), make_record("b", "A GPU")]
     text = accelerator_tables.dispatch_table(records)
-    assert text.startswith("A GPU, jax 0.11.2 and B GPU, jax 0.11.2:")
+    first, second = map(accelerator_tables.dispatch_table, ([records[1]], [records[0]]))
+    assert first.startswith("A GPU, jax 0.11.2:") and text == f"{first}\n\n{second}"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Means over seeds, ratios of medians, and the table of the study of short runs."""
 
+import dataclasses
+
 import pytest
 
 from experiments.analysis import speedrun
@@ -51,12 +53,21 @@ def test_one_library_alone_has_no_ratio():
 
 def test_the_table_names_the_machine_and_the_versions():
     lines = speedrun.speedrun_table(RECORDS).splitlines()
-    assert lines[0] == "AMD EPYC, 2 processors, jax 0.10.2, PyTorch 2.13.0:"
+    assert lines[:2] == ["AMD EPYC, 2 processors, jax 0.10.2:", ""]
+    assert lines[5].startswith("| pytorch 2.13.0 | 2 | 200 |")
     assert lines[4] == (
         "| jaxcnn | 3 | 200 | 94.00 % (93.80 to 94.20) | 93.00 % (92.80 to 93.20) | 700 |"
     )
     assert lines[-2:] == ["", "jaxcnn takes 0.52 times as long as pytorch."]
     assert speedrun.speedrun_table([]) == speedrun.NONE_YET
+
+
+def test_libraries_are_compared_on_one_accelerator():
+    ours = dataclasses.replace(RECORDS[2], provenance=MACHINE | {"accelerator": "A GPU"})
+    text = speedrun.speedrun_table([*RECORDS[:2], ours])
+    assert "takes" not in text
+    parts = map(speedrun.speedrun_table, ([ours], RECORDS[:2]))
+    assert text == "\n\n".join(parts)
 
 
 @pytest.mark.parametrize("count", [1, 3])
