@@ -67,7 +67,7 @@ def test_real_programs():
         timings = time_interleaved({"ours": ours, "theirs": theirs}, rounds, warm_up=0.02)
         return compare(timings["ours"].samples, timings["theirs"].samples, paired=True)
 
-    one, same, slower = program(100), program(100), program(110)
+    one, same, slower = program(100), program(100), program(150)  # power: test_significance
     assert sum(compare_programs(one, same, 20).different for _ in range(100)) <= 5
     comparisons = [compare_programs(slower, one, 500) for _ in range(10)]
     assert sum(comparison.different for comparison in comparisons) >= 8
