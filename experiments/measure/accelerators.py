@@ -74,10 +74,9 @@ def nvidia(devices: Sequence[jax.Device]) -> DetectedSources:
     """
     meters = tuple(f"gpu{device.local_hardware_id}" for device in devices)
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    except Exception as error:  # no package, no driver, or not NVIDIA's
-        return DetectedSources((), meters, (f"NVML: not available ({one_line(error)})",))
+        nvml = _started_nvml()
+    except LookupError as error:
+        return DetectedSources((), meters, (f"NVML: not available ({error})",))
     sources, problems = [], []
     for meter, device in zip(meters, devices, strict=True):
         try:
@@ -91,14 +90,23 @@ def nvidia(devices: Sequence[jax.Device]) -> DetectedSources:
 def driver_version() -> str | None:
     """The version of NVIDIA's driver, such as ``580.159.04``; None if there is none."""
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    except Exception:  # no package, no driver, or not NVIDIA's
+        nvml = _started_nvml()
+    except LookupError:
         return None
     try:
         return _text(nvml.nvmlSystemGetDriverVersion())
     finally:
         nvml.nvmlShutdown()
+
+
+def _started_nvml() -> ModuleType:
+    """NVIDIA's management library; raises `LookupError` if it cannot be used."""
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception as error:  # no package, no driver, or not NVIDIA's
+        raise LookupError(one_line(error)) from error
+    return nvml
 
 
 def _handle(nvml: ModuleType, device: jax.Device) -> Any:

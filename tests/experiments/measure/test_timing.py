@@ -58,8 +58,6 @@ def test_a_fluctuating_machine_is_detected_in_blocks_and_does_not_affect_interle
 
 @pytest.mark.slow
 def test_real_programs():
-    """One takes half as long again, which is seen whatever else runs on the machine."""
-
     def program(steps):
         return compile_program(
             lambda x: lax.fori_loop(0, steps, lambda i, y: jnp.sin(y) + 0.1, x), jnp.ones(2000)
@@ -69,12 +67,12 @@ def test_real_programs():
         timings = time_interleaved({"ours": ours, "theirs": theirs}, rounds, warm_up=0.02)
         return compare(timings["ours"].samples, timings["theirs"].samples, paired=True)
 
-    one, same, slower = program(100), program(100), program(150)
+    one, same, slower = program(100), program(100), program(110)
     assert sum(compare_programs(one, same, 20).different for _ in range(100)) <= 5
     comparisons = [compare_programs(slower, one, 500) for _ in range(10)]
     assert sum(comparison.different for comparison in comparisons) >= 8
     ratio = np.median([comparison.ratio for comparison in comparisons])
-    assert ratio == pytest.approx(1.5, rel=0.05)
+    assert ratio == pytest.approx(1.1, rel=0.03)
 
 
 # A call of known FLOPs and known sleep
