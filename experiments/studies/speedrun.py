@@ -180,8 +180,8 @@ def _train(setup: TrainingSetup, sampler: Sampler, say: Callable[[str], None]) -
         say(f"epoch {epoch + 1}/{config.epochs}  loss {loss:.4f}  {seconds:.1f} s")
     jax.block_until_ready(state)
     training_time = time.perf_counter() - start
-    energy = training_metrics.energy_metrics(sampler, config.steps)
     sampler.phase("testing")
+    energy = training_metrics.energy_metrics(sampler, config.steps)
     accuracy = means(jax.device_get(pipeline.evaluate(state, "test")))["accuracy"]
     metrics = {
         "training_time": training_time,

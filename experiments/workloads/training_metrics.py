@@ -143,7 +143,7 @@ def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
     """Mean power during training, and energy per step.
 
     Args:
-      sampler: stopped; its phase ``training`` is evaluated, without validation and saving.
+      sampler: its phase ``training``, which is over, is evaluated, without validation and saving.
       steps: the number of train steps in that phase.
 
     Returns:

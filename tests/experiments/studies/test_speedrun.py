@@ -5,6 +5,7 @@ import pytest
 
 from experiments import run
 from experiments.config import RunConfig
+from experiments.measure.sources import DetectedSources, Quantity, Source
 from experiments.studies import speedrun
 from jaxcnn import backend
 from tests.support.records import read_records
@@ -35,6 +36,21 @@ def test_all_training_images_train_and_the_record_has_both_accuracies(tmp_path, 
     if metrics["test_accuracy_multicrop"] < 1:
         assert "time_to_target" not in metrics
         assert "below the target of 1: raise --epochs" in capsys.readouterr().out
+
+
+def test_the_energy_is_that_of_the_whole_training(tmp_path, monkeypatch):
+    joules, watts = Quantity("gpu0_energy", "J"), 100
+
+    def detect_sources(devices):
+        return DetectedSources((Source("NVML gpu0", lambda now: {joules: watts * now}),), ("gpu0",))
+
+    monkeypatch.setattr("experiments.measure.utilisation.detect_sources", detect_sources)
+    assert run.main([*SMALL, "--device=cpu:1", f"--results={tmp_path}"]) == 0
+    (record,) = read_records(tmp_path, "speedrun")
+    metrics = record["metrics"]
+    assert metrics["power"] == pytest.approx(watts)
+    energy = metrics["energy_per_step"] * metrics["steps"]
+    assert energy == pytest.approx(watts * metrics["training_time"], rel=0.05)
 
 
 def test_the_defaults_are_the_published_recipe(monkeypatch):
