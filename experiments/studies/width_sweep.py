@@ -83,7 +83,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     batch = {name: rows[: config.batch_size] for name, rows in data.items()}
     strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
     strategy = strategy.for_step(step, state, batch)
-    feed = ResidentFeed(len(data["label"]), config.batch_size, config.seed)
+    feed = ResidentFeed(len(data["label"]), config.batch_size)
+    data["seed"] = np.uint32(config.seed)
     copy = time_call(lambda: strategy.place_data(data), budget=budget)
     steps = strategy.place_data(np.int32(feed.capacity))
     epoch = Epoch(strategy.place(state), strategy.place_data(data), steps)

@@ -113,7 +113,8 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
     strategy, step, config = setup.strategy, setup.step, setup.config
     shape = setup.preprocessing.stored_shape
     place = strategy.place_data
-    data = place(_tree(read_in_parts(setup.splits.train, shape)))
+    seed = {"seed": np.uint32(config.seed)}
+    data = place(_tree(read_in_parts(setup.splits.train, shape)) | seed)
     counts = {"validation": len(setup.splits.validation), "test": len(setup.splits.test)}
     rows = max(counts.values())
     held_out = {
@@ -121,7 +122,7 @@ def _resident(setup: TrainingSetup, state: TrainState) -> Pipeline:
         for split in counts
     }
     flips = ALTERNATING_FLIP in config.augmentations
-    feed = ResidentFeed(len(setup.splits.train), config.batch_size, config.seed, flips)
+    feed = ResidentFeed(len(setup.splits.train), config.batch_size, flips)
     one = place(np.int32(1))
     program = compile_program(
         strategy.compile(multi_step(step, feed), resident=True), state, data, one

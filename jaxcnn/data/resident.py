@@ -19,18 +19,18 @@ Data = dict[str, Array]
 class ResidentFeed:
     """Gathers batches from a dataset on the device, in a new order each epoch.
 
-    The dataset is a dict: ``data["image"]: u8[N, H, W, C]`` and ``data["label"]: i32[N]``.
+    The dataset is a dict: ``data["image"]: u8[N, H, W, C]``, ``data["label"]: i32[N]`` and, for
+    training, ``data["seed"]: u32[]``, the seed of the order. It is not a constant of the program,
+    so that trainings with different seeds share one.
 
     Attributes:
       count: number of examples in the training set.
       batch_size: rows of the global batch.
-      seed: seed of the order.
       flips: mirror each image in every second epoch, see `order.alternating_flips`.
     """
 
     count: int
     batch_size: int
-    seed: int = 0
     flips: bool = False
 
     @property
@@ -40,7 +40,7 @@ class ResidentFeed:
 
     def order(self, data: Data, step: Array) -> Array:
         """``i[count]``: the order of the epoch that `step` belongs to."""
-        return epoch_order(self.count, self.seed, step // self.capacity, jnp)
+        return epoch_order(self.count, data["seed"], step // self.capacity, jnp)
 
     def batch(self, data: Data, order: Array, step: Array, sharding: Any) -> Data:
         """The training batch of a step.
@@ -58,7 +58,7 @@ class ResidentFeed:
         rows = order[sharding.shard(start + jnp.arange(self.batch_size))]
         images = data["image"][rows]
         if self.flips:
-            mirrored = alternating_flips(rows, self.seed, step // self.capacity, jnp)
+            mirrored = alternating_flips(rows, data["seed"], step // self.capacity, jnp)
             images = jnp.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
         return {"image": images, "label": data["label"][rows]}
 

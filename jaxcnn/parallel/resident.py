@@ -187,19 +187,19 @@ def resident_training(
             f"batch size {batch_size} is larger than the training set of {len(labels)} images: "
             "choose a smaller one"
         )
-    feed = ResidentFeed(len(labels), batch_size, seed, flips)
+    feed = ResidentFeed(len(labels), batch_size, flips)
     return ResidentTraining(
         strategy,
         step,
         feed,
-        strategy.place_data(data),
+        strategy.place_data(data | {"seed": np.uint32(seed)}),
         strategy.compile(multi_step(step, feed), resident=True),
         strategy.compile_evaluation(evaluate_dataset(step.evaluation, feed), resident=True),
     )
 
 
 def examples(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """A data set as `ResidentFeed` takes it.
+    """A data set as `ResidentFeed` takes it, without a seed.
 
     Raises:
       InputError: arrays of other shapes or dtypes than ``images: u8[N, H, W, C]`` and

@@ -20,8 +20,9 @@ from tests.support.pipeline import KINDS, STRATEGIES, build, random_images, smal
 @pytest.mark.parametrize("flips", [False, True])
 def test_resident_and_streamed_batches_are_the_same_bytes(flips):
     arrays = random_images(37)
-    feed, batches = ResidentFeed(37, 8, 5, flips), TrainBatches(arrays, 8, 5, flips)
+    feed, batches = ResidentFeed(37, 8, flips), TrainBatches(arrays, 8, 5, flips)
     data = {"image": jax.numpy.array(arrays.images), "label": jax.numpy.array(arrays.labels)}
+    data["seed"] = jax.numpy.uint32(5)
     for step in range(2 * feed.capacity + 1):
         resident = feed.batch(data, feed.order(data, np.int32(step)), np.int32(step), UNSHARDED)
         for name, values in batches[step].items():

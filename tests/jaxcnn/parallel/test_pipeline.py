@@ -175,6 +175,7 @@ def test_many_steps_in_one_dispatch_are_the_same_steps(devices):
     data = {
         "image": rng.integers(0, 256, (40, 8, 8, 1), np.uint8),
         "label": rng.integers(0, 10, 40, np.int32),
+        "seed": np.uint32(0),
     }
     feed, results = ResidentFeed(40, BATCH_SIZE), []
     for name in ("jit", "pipeline"):

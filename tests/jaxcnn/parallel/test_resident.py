@@ -42,7 +42,7 @@ def step_by_step(state, loop, epochs):
     """The state after steps on batches in the order of the feed, on one device."""
     compiled = jax.jit(loop.step)
     for number in range(epochs * 2):  # 37 examples are two batches of 16
-        order = np.asarray(loop.feed.order(None, np.int32(number)))
+        order = np.asarray(loop.feed.order(loop.data, np.int32(number)))
         rows = order[number % 2 * 16 :][:16]
         batch = {"image": IMAGES[rows], "label": LABELS[rows].astype(np.int32)}
         state, _ = compiled(state, batch)
@@ -126,3 +126,13 @@ def test_a_batch_size_that_does_not_divide_is_refused(devices):
 def test_auto_is_one_device_or_all(devices):
     assert isinstance(parallel.strategy("auto", devices), parallel.STRATEGIES["data"])
     assert isinstance(parallel.strategy("auto", devices[:1]), parallel.STRATEGIES["jit"])
+
+
+def test_trainings_with_different_seeds_are_one_program(devices):
+    orders, programs = [], []
+    for seed in (0, 1):
+        state, loop = prepare("jit", devices, seed=seed)
+        orders.append(np.asarray(loop.feed.order(loop.data, np.int32(0))).tolist())
+        programs.append(loop.train.lower(state, loop.data, np.int32(2)).as_text())
+    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
+    assert programs[0] == programs[1]
