@@ -1,5 +1,6 @@
 """A network that learns CIFAR-10 quickly."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -47,7 +48,15 @@ class SpeedrunCNN(SequentialNetwork):
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, *, rngs: nnx.Rngs):
         channels = input_shape[2]
         outputs = 2 * PATCH**2 * channels
-        self.whitening = Conv(channels, outputs, PATCH, padding=0, use_bias=False, rngs=rngs)
+        self.whitening = Conv(
+            channels,
+            outputs,
+            PATCH,
+            padding=0,
+            use_bias=False,
+            promote_dtype=_as_images,
+            rngs=rngs,
+        )
         kernel: Any = nnx.Variable(self.whitening.kernel[...])  # is not trained
         self.whitening.kernel = kernel
         blocks = []
@@ -121,6 +130,16 @@ def _largest_pixels(x: Array) -> Array:
     require_pixels(x)
     # Not `jnp.max`, whose gradient is NaN where a compiler recomputes x with other rounding.
     return ops.max_pool(x, x.shape[1:3])[:, 0, 0]
+
+
+def _as_images(arrays: Sequence[Array | None], **_: Any) -> list[Array | None]:
+    """Images and weights in the dtype of the images.
+
+    A train step casts parameters to its precision, and leaves a kernel that is not trained in
+    float32, to which Flax would promote the images, and with them all later layers.
+    """
+    dtype = arrays[0].dtype  # type: ignore[union-attr]  # the images
+    return [None if array is None else array.astype(dtype) for array in arrays]
 
 
 def _scale(logits: Array) -> Array:

@@ -54,18 +54,20 @@ def test_one_step(name, devices):
     """Four properties of a train step.
 
     Every parameter has a gradient; eight devices compute what one computes; training and evaluation
-    mode differ where there is dropout or batch norm; bfloat16 agrees with float32.
+    mode differ where there is dropout or batch norm; in bfloat16 every product is one of bfloat16,
+    and the outputs agree with those in float32.
     """
     network = small_network(name)
     grads, metrics, model_state = network.train_step(parallel.strategy("jit", devices))
     for path, leaf in jax.tree.leaves_with_path(grads):
         assert np.isfinite(leaf).all() and np.any(leaf != 0), path
     assert_same_on_eight_devices(network, devices, grads, metrics, model_state)
-    outputs, evaluation = network.evaluate("float32")
+    outputs, evaluation, _ = network.evaluate("float32")
     assert np.isfinite(outputs).all()
     modes_differ = abs(metrics["loss"] - evaluation["loss"]) > 1e-4 * evaluation["loss"]
     assert modes_differ == (name not in DETERMINISTIC)
-    half, _ = network.evaluate("bfloat16")
+    half, _, dtypes = network.evaluate("bfloat16")
+    assert dtypes == {"bfloat16"}
     assert np.abs(half - outputs).max() <= BFLOAT16 * np.abs(outputs).max()
 
 
