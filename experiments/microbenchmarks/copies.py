@@ -49,10 +49,11 @@ def copy_out(array: jax.Array) -> np.ndarray:
 
     JAX caches the host copy of an array. To copy again in each call, this copies a new array around
     the same buffer, which takes about ten microseconds. On a CPU, NumPy would see the buffer
-    itself: there NumPy makes the copy.
+    itself: there NumPy makes the copy. Elsewhere the transfer must be explicit, because calls are
+    timed under a transfer guard.
     """
     uncached = jax.make_array_from_single_device_arrays(array.shape, array.sharding, [array])
-    return np.array(uncached, copy=True) if array.platform() == "cpu" else np.asarray(uncached)
+    return np.array(uncached, copy=True) if array.platform() == "cpu" else jax.device_get(uncached)
 
 
 def kernels(platform: str) -> list[Kernel]:

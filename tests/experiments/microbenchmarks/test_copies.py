@@ -16,3 +16,21 @@ def test_copies_share_no_memory(offset):
     host[:] = 0
     first, second = copies.copy_out(on_device), copies.copy_out(on_device)
     assert first[1] == second[1] == offset + 1 and not np.shares_memory(first, second)
+
+
+def test_the_copy_from_an_accelerator_is_an_explicit_transfer(monkeypatch):
+    """The transfer guard under which calls are timed disallows NumPy's conversion, except on CPUs."""
+
+    class ArrayOnGpu:
+        shape, sharding = (2,), None
+
+        def platform(self):
+            return "gpu"
+
+        def __array__(self, *args, **kwargs):
+            raise RuntimeError("disallowed device-to-host transfer")
+
+    array, on_host = ArrayOnGpu(), np.ones(2)
+    monkeypatch.setattr(jax, "make_array_from_single_device_arrays", lambda *args: array)
+    monkeypatch.setattr(jax, "device_get", {array: on_host}.__getitem__)
+    assert copies.copy_out(array) is on_host
