@@ -19,7 +19,7 @@ def test_copies_share_no_memory(offset):
 
 
 def test_the_copy_from_an_accelerator_is_an_explicit_transfer(monkeypatch):
-    """The transfer guard under which calls are timed disallows NumPy's conversion, except on CPUs."""
+    """The guard under which calls are timed disallows NumPy's conversion, except on CPUs."""
 
     class ArrayOnGpu:
         shape, sharding = (2,), None
