@@ -14,7 +14,9 @@ from experiments.analysis import benchmark_tables
 from experiments.analysis.accelerator_tables import (
     accelerator_table,
     dispatch_table,
+    kernels_table,
     parity_list,
+    width_tables,
 )
 from experiments.analysis.compile_matrix import shares_table
 from experiments.analysis.peers_tables import peers_tables
@@ -41,6 +43,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "benchmarks/memory_plans": benchmark_tables.memory_table,
     "dispatch on gpu": dispatch_table,
     "first_cnn on gpu": accelerator_table,
+    "kernels on gpu": kernels_table,
     "parity": parity_list,
     "peers on cpu": peers_tables,
     "peers on gpu": peers_tables,
@@ -52,6 +55,7 @@ TABLES: dict[str, Callable[[Sequence[Record]], str]] = {
     "speedrun on gpu": speedrun_table,
     "train on cpu": training_table,
     "train on gpu": accelerator_table,
+    "width_sweep": width_tables,
 }
 REGION = re.compile(
     r"(<!-- from published/([\w/]+(?: on \w+)?) -->\n).*?(\n<!-- end -->)", re.DOTALL

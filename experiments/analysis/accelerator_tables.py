@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from experiments.analysis import conclusion
+from experiments.analysis.crossover import crossovers
 from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 from experiments.records.units import readable
 
+_HEADINGS = {"model": "network", "batch_size": "batch", "precision": "precision", "kernel": "kernel"}
 _RATES = {
     "step": "step_time",
     "images/s": "images_per_second",
@@ -20,16 +22,42 @@ _DISPATCH = {
     "in a bare loop": "bare_step_time",
     "ratio": "loop_over_bare",
 }
+_WIDTHS = {
+    "parameters": "parameters",
+    "an epoch": "training_time",
+    "step": "step_time",
+    "copy of the images": "copy_time",
+    "compiling": "compile_time",
+}
+_KERNELS = {
+    "time": "call_time",
+    "FLOP/s": "flops_per_second",
+    "B/s": "bytes_per_second",
+    "of the roofline": "roofline_share",
+}
 
 
 def accelerator_table(records: Sequence[Record]) -> str:
     """Rates, power and cost of training runs, a row for each, and where they ran."""
-    return _table(records, _RATES)
+    return _table(_by_network(records), _RATES)
 
 
 def dispatch_table(records: Sequence[Record]) -> str:
     """The time of a step in `training.fit` and in a bare Python loop, and where they ran."""
-    return _table(records, _DISPATCH)
+    return _table(_by_network(records), _DISPATCH)
+
+
+def width_tables(records: Sequence[Record]) -> str:
+    """The time of an epoch by the width of the network, and from which width accelerators win."""
+    ordered = sorted(records, key=lambda record: record.metrics["parameters"])
+    lines = [f"- {each.verdict}." for each in crossovers(records)]
+    return "\n".join([_table(ordered, _WIDTHS, ("model",)), "", *lines]).rstrip()
+
+
+def kernels_table(records: Sequence[Record]) -> str:
+    """The rate of each operation and its share of what the device allows."""
+    ordered = sorted(records, key=lambda record: record.settings["kernel"])
+    return _table(ordered, _KERNELS, ("kernel",))
 
 
 def parity_list(records: Sequence[Record]) -> str:
@@ -41,25 +69,31 @@ def parity_list(records: Sequence[Record]) -> str:
     return "\n".join([f"{' and '.join(places)}:", "", *(f"- {line}." for line in lines)])
 
 
-def _table(records: Sequence[Record], columns: dict[str, str]) -> str:
-    """A table for each accelerator, rows by network."""
+def _by_network(records: Sequence[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: record.settings["model"])
+
+
+def _table(
+    records: Sequence[Record],
+    columns: dict[str, str],
+    settings: Sequence[str] = ("model", "batch_size", "precision"),
+) -> str:
+    """A table for each accelerator, a row for each record, in order."""
     if not records:
         raise ValueError("no records of an accelerator")
 
     def content(group: Sequence[Record]) -> str:
         rows = [
             (
-                f"`{record.settings['model']}`",
-                str(record.settings["batch_size"]),
-                record.settings["precision"],
+                f"`{record.settings[settings[0]]}`",
+                *(str(record.settings[name]) for name in settings[1:]),
                 *(readable(name, record.metrics.get(name)) for name in columns.values()),
             )
             for record in group
         ]
-        return table(("network", "batch", "precision", *columns), rows)
+        return table((*map(_HEADINGS.get, settings), *columns), rows)
 
-    rows = sorted(records, key=lambda record: record.settings["model"])
-    return by_place(rows, _where, content)
+    return by_place(records, _where, content)
 
 
 def _where(record: Record) -> str:
