@@ -57,6 +57,7 @@ def test_a_fluctuating_machine_is_detected_in_blocks_and_does_not_affect_interle
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_real_programs():
     def program(steps):
         return compile_program(
