@@ -8,7 +8,12 @@ from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 from experiments.records.units import readable
 
-_HEADINGS = {"model": "network", "batch_size": "batch", "precision": "precision", "kernel": "kernel"}
+_HEADINGS = {
+    "model": "network",
+    "batch_size": "batch",
+    "precision": "precision",
+    "kernel": "kernel",
+}
 _RATES = {
     "step": "step_time",
     "images/s": "images_per_second",

@@ -84,7 +84,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
     strategy = strategy.for_step(step, state, batch)
     feed = ResidentFeed(len(data["label"]), config.batch_size)
-    data["seed"] = np.uint32(config.seed)
+    data["seed"] = np.asarray(config.seed, np.uint32)
     copy = time_call(lambda: strategy.place_data(data), budget=budget)
     steps = strategy.place_data(np.int32(feed.capacity))
     epoch = Epoch(strategy.place(state), strategy.place_data(data), steps)
