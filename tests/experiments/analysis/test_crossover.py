@@ -31,7 +31,7 @@ def sweep(
     **changes,
 ) -> list[Record]:
     """One record per width, with seven samples; their interval is a factor `spread` either way."""
-    extreme = spread ** (1 / STRETCH)
+    lowest, highest = spread ** (-1 / STRETCH), 1 + (spread - 1) / STRETCH
     provenance = {
         "accelerator": accelerator,
         "platform": platform,
@@ -50,7 +50,7 @@ def sweep(
                 "copy_time": copy,
                 "compile_time": compile,
             },
-            samples={"training_time": [time / extreme, *[time] * 5, time * extreme]},
+            samples={"training_time": [time * lowest, *[time] * 5, time * highest]},
             provenance=provenance | changes,
         )
         for width, time in training.items()

@@ -92,10 +92,20 @@ def test_alternating_samples_are_not_stretched():
 
 def test_the_interval_is_stretched_about_the_median():
     values = fluctuating(np.random.default_rng(1), 40, 0.8)
-    median, power = np.median(values), stretch(values)
-    low, high = np.log(np.array(independent_interval(values)) / median)
-    expected = median * np.exp([low * power, high * power])
-    assert power > 2 and median_interval(values) == pytest.approx(tuple(expected))
+    median, factor = np.median(values), stretch(values)
+    low, high = independent_interval(values)
+    expected = median * (low / median) ** factor, median + factor * (high - median)
+    assert factor > 2 and median_interval(values) == pytest.approx(expected)
+
+
+def test_one_slow_sample_of_few_does_not_move_the_interval_without_bounds():
+    """As in a training of seven dispatches, the first of which takes 17 times as long."""
+    values = np.array([0.315, 0.0251, 0.0193, 0.0187, 0.0188, 0.0188, 0.0187])
+    _, high = median_interval(values)
+    assert high == pytest.approx(0.0188 + stretch(values) * (0.315 - 0.0188))
+    assert (
+        stretch(values) < 10
+    )  # as the tenfold distance at most; as a power, 10¹¹ times the median
 
 
 def test_single_and_equal_samples():
