@@ -5,7 +5,8 @@ Only matrix products and convolutions count, as in published figures. One multip
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -49,11 +50,44 @@ def model_flops(function: Callable, *args: Any) -> int:
     >>> model_flops(lambda a, b: a @ b, a, b)
     48
     """
+    return _count(_without_optimizer(function, *args))
+
+
+def product_dtypes(function: Callable, *args: Any) -> dict[str, int]:
+    """How many matrix products and convolutions are of each dtype, that of their wider operand.
+
+    As in `model_flops`, the optimizer of a `TrainStep` does not count. Each product of the program
+    counts once, in a loop too.
+
+    Args:
+      function: traced, not run.
+      *args: its arguments, or their `jax.ShapeDtypeStruct`.
+
+    >>> a, b = jax.ShapeDtypeStruct((2, 3), "bfloat16"), jax.ShapeDtypeStruct((3, 4), "bfloat16")
+    >>> product_dtypes(lambda a, b: (a @ b) @ b.T.astype("float32"), a, b)
+    {'bfloat16': 1, 'float32': 1}
+    """
+    return dict(Counter(_product_dtypes(_without_optimizer(function, *args))))
+
+
+def _without_optimizer(function: Callable, *args: Any) -> Any:
+    """The jaxpr of a call, without what no result depends on."""
     if isinstance(function, TrainStep):
         function = dataclasses.replace(function, optimizer=_NO_OPTIMIZER)
     jaxpr = traced(function, *args)
     used, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return _count(used)
+    return used
+
+
+def _product_dtypes(jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+            dtypes = (variable.aval.dtype for variable in equation.invars)
+            yield max(dtypes, key=lambda dtype: dtype.itemsize).name
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                if hasattr(_open(part), "eqns"):
+                    yield from _product_dtypes(_open(part))
 
 
 def compulsory_bytes(function: Callable, *args: Any) -> int:

@@ -139,7 +139,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         "flops_per_step": flops,
         "flops_per_second": flops / step_time,
     }
-    remarks = list(sampler.problems)
+    remarks = [*filter(None, [training_metrics.precision_remark(setup)]), *sampler.problems]
     if metrics["test_accuracy_multicrop"] >= case.config.target_accuracy:
         metrics["time_to_target"] = metrics["training_time"]
     else:

@@ -254,6 +254,8 @@ def _summarize(
         | {"parameters": models.count_parameters(setup.model)}
     )
     remarks = training_metrics.remarks(work, history, len(setup.strategy.devices))
+    if remark := training_metrics.precision_remark(setup):
+        remarks.append(remark)
     if remark := input_remark(metrics.get("input_wait_share", 0.0), setup.config.workers):
         remarks.append(remark)
     if history.foreign_sessions:

@@ -5,10 +5,11 @@ absent.
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.measure.compiler import compiler_counts
-from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.flops import compulsory_bytes, model_flops, product_dtypes
 from experiments.measure.flops_check import compare_flops
 from experiments.measure.intervals import median_interval, noise_remark, uncertainty
 from experiments.measure.layers import training_step_flops
@@ -185,6 +186,24 @@ def remarks(work: dict[str, float], history: History, devices: int) -> list[str]
         "step times": _noise_remark(times) if times else "",
     }
     return [f"{name}: {text}" for name, text in texts.items() if text]
+
+
+def precision_remark(setup: TrainingSetup) -> str:
+    """How many products of a step in half precision are wider than that; empty if none is."""
+    precision = jnp.dtype(setup.step.network.precision.compute)
+    counts = product_dtypes(setup.step, setup.state, abstract_batch(setup))
+    wider = {
+        name: count
+        for name, count in counts.items()
+        if jnp.dtype(name).itemsize > precision.itemsize
+    }
+    if not wider:
+        return ""
+    return (
+        f"precision: {sum(wider.values())} of {sum(counts.values())} products of a step are of "
+        f"{' and '.join(wider)}, not of {precision.name}: cast weights that are not trained to the "
+        "dtype of the images"
+    )
 
 
 def _noise_remark(times: list[float]) -> str:

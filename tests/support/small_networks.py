@@ -13,6 +13,7 @@ import optax
 import pytest
 from flax import nnx
 
+from experiments.measure.flops import product_dtypes
 from jaxcnn import detection, models, parallel, training
 from tests.support.compiler_options import UNOPTIMIZED
 
@@ -124,26 +125,10 @@ class SmallNetwork:
         """Outputs, mean metrics and the dtypes of all products in evaluation mode."""
         state, step = self.create(precision)
         infer = jax.jit(step.evaluation.outputs, compiler_options=UNOPTIMIZED)
-        dtypes = product_dtypes(infer.trace(state, self.batch["image"]).jaxpr)
+        dtypes = set(product_dtypes(infer, state, self.batch["image"]))
         outputs = infer(state, self.batch["image"])
         metrics = step.network.objective(outputs, self.batch)
         return np.asarray(outputs), training.means(jax.device_get(metrics)), dtypes
-
-
-def product_dtypes(jaxpr: Any) -> set[str]:
-    """The dtypes of the operands of all matrix products and convolutions in a program."""
-    dtypes: set[str] = set()
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
-            dtypes |= {str(variable.aval.dtype) for variable in equation.invars}
-        for value in jax.tree.leaves(equation.params, is_leaf=_has_equations):
-            if _has_equations(value):
-                dtypes |= product_dtypes(value)
-    return dtypes
-
-
-def _has_equations(value: Any) -> bool:
-    return hasattr(value, "eqns")
 
 
 @functools.lru_cache(maxsize=1)  # the large ones take gigabytes
