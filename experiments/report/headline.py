@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.analysis.crossover import STUDY as SWEEP
 from experiments.analysis.crossover import Crossover, crossovers
 from experiments.analysis.standings import COST, RATE, Standings, standings
 from experiments.records import Record
@@ -161,7 +162,7 @@ def _cheapest(compared: Standings) -> Tile:
 
 def _crossover(records: Sequence[Record], compared: Standings) -> Tile:
     question = "Faster than a CPU from"
-    own = [record for record in records if not is_published(record)]
+    own = [each for each in records if each.study == SWEEP and not is_published(each)]
     results = [result for result in crossovers(own) if result.counted == COUNTED]
     if not results:
         return Tile(question, "not measured", HOW_TO_SWEEP)
@@ -173,10 +174,10 @@ def _crossover(records: Sequence[Record], compared: Standings) -> Tile:
     first = min(by_accelerator.values(), key=lambda result: result.parameters)
     others = [result for result in by_accelerator.values() if result is not first]
     detail = [
-        f"{accelerator_label(_named(records, first.accelerator))} against "
-        f"{accelerator_label(_named(records, first.host))}, {first.counted}",
+        f"{accelerator_label(_named(own, first.accelerator))} against "
+        f"{accelerator_label(_named(own, first.host))}, {first.counted}",
         *(
-            f"{accelerator_label(_named(records, other.accelerator))}: {_from(other)}"
+            f"{accelerator_label(_named(own, other.accelerator))}: {_from(other)}"
             for other in others
         ),
     ]

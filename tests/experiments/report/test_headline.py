@@ -1,5 +1,7 @@
 """The tiles and the table at the top of the page, from four synthetic accelerators."""
 
+import dataclasses
+
 from experiments.report import headline, sentences
 from experiments.report.page import build_page
 from tests.support import four_accelerators as four
@@ -19,6 +21,15 @@ def test_the_tiles_answer_fastest_cheapest_and_crossover():
     assert (crossover.question, crossover.answer) == ("Faster than a CPU from", "32,000 parameters")
     assert "NVIDIA Tesla T4 (synthetic): 220,000 parameters" in crossover.detail
     assert sentences(RECORDS)[:3] == [tile.sentence for tile in (fastest, cheapest, crossover)]
+
+
+def test_the_crossover_is_that_of_the_devices_of_the_sweep():
+    """Not of eight of them, which another study measured."""
+    sweep = next(record for record in RECORDS if record.study == "width_sweep")
+    eight = dataclasses.replace(
+        sweep, study="collectives", provenance=sweep.provenance | {"strategy_devices": 8}
+    )
+    assert headline.tiles([eight, *RECORDS]) == headline.tiles(RECORDS)
 
 
 def test_the_table_has_a_row_for_each_accelerator():
