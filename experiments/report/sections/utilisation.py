@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.records import Record
-from experiments.records.formatting import accelerator_label, case_label, utilisation_table
+from experiments.records.formatting import accelerator_label, case_labels, utilisation_table
 from experiments.report.section import Axis, Figure, PageRecords, Row, Section, Table
 from experiments.report.selection import newest
 from experiments.report.traces import dashes, hover_text, scatter
@@ -18,24 +18,26 @@ def utilisation(page: PageRecords) -> Section | None:
     records, note = newest(sampled, MAX_RECORDS)
     if not records:
         return None
+    labelled = list(zip(case_labels(records), records, strict=True))
     all_series = [
-        (record, series)
-        for record in records
+        (label, record, series)
+        for label, record in labelled
         for series in record.utilisation["series"]
         if _is_valid(series)
     ]
     figures = []
     for unit, title in UNITS.items():
-        shown = [(record, series) for record, series in all_series if series["unit"] == unit]
-        styles = dashes(shown, lambda pair: page.color(pair[0]))
+        shown = [each for each in all_series if each[2]["unit"] == unit]
+        colors = [page.color(record) for _, record, _ in shown]
+        styles = dashes(colors, str)
         traces = [
-            _trace(*pair, page.color(pair[0]), dash)
-            for pair, dash in zip(shown, styles, strict=True)
+            _trace(*each, color, dash)
+            for each, color, dash in zip(shown, colors, styles, strict=True)
         ]
         if traces:
             figure = Figure(f"Over time: {title}", traces, Axis("seconds"), Axis(title), note)
             figures.append(figure)
-    tables = [table for record in records for table in _means(record)]
+    tables = [table for label, record in labelled for table in _means(label, record)]
     return Section("Utilisation", tables=tables, figures=figures)
 
 
@@ -53,9 +55,11 @@ def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _trace(record: Record, series: dict[str, Any], color: str, dash: str) -> dict[str, Any]:
+def _trace(
+    label: str, record: Record, series: dict[str, Any], color: str, dash: str
+) -> dict[str, Any]:
     return scatter(
-        f"{case_label(record)}: {series['name']}",
+        f"{label}: {series['name']}",
         series["times"],
         series["values"],
         color,
@@ -65,10 +69,10 @@ def _trace(record: Record, series: dict[str, Any], color: str, dash: str) -> dic
     )
 
 
-def _means(record: Record) -> list[Table]:
+def _means(label: str, record: Record) -> list[Table]:
     phases, rows = utilisation_table(record)
     if not rows:
         return []
-    title = f"{accelerator_label(record)} · {case_label(record)}: means of each phase"
+    title = f"{accelerator_label(record)} · {label}: means of each phase"
     headings = ("series", *phases, "source")
     return [Table(title, headings, [Row(cells) for cells in rows], text_columns=1)]

@@ -94,6 +94,18 @@ def test_utilisation_has_a_mean_per_phase(tmp_path, no_published):
     assert "gpu0_energy" not in text
 
 
+def test_the_utilisation_of_two_seeds_is_told_apart(tmp_path, no_published):
+    series = {"name": "cpu", "unit": "%", "source": "psutil", "times": [0, 1], "values": [5, 6]}
+    use = {"means": {"training": {"cpu": 98.5}}, "series": [series]}
+    seeds = [
+        make_record(case=f"s{n}", settings=SETTINGS | {"seed": n}, utilisation=use) for n in (0, 1)
+    ]
+    text = build_page(tmp_path, *seeds)
+    for seed in ("seed 0", "seed 1"):
+        assert f"{seed}: means of each phase" in without_scripts(text)
+        assert f"{seed}: cpu" in json.dumps(figures_of(text))
+
+
 @pytest.mark.parametrize(
     "invalid", [{"means": 5, "series": 7}, {"means": {"idle": 3}, "series": [4, {}]}, {"means": {}}]
 )
