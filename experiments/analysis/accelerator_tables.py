@@ -8,12 +8,8 @@ from experiments.analysis.markdown import by_place, table
 from experiments.records import Record
 from experiments.records.units import readable
 
-_HEADINGS = {
-    "model": "network",
-    "batch_size": "batch",
-    "precision": "precision",
-    "kernel": "kernel",
-}
+# Columns by their headings: settings, then metrics.
+_RUN = {"network": "model", "batch": "batch_size", "precision": "precision"}
 _RATES = {
     "step": "step_time",
     "images/s": "images_per_second",
@@ -44,25 +40,25 @@ _KERNELS = {
 
 def accelerator_table(records: Sequence[Record]) -> str:
     """Rates, power and cost of training runs, a row for each, and where they ran."""
-    return _table(_by_network(records), _RATES)
+    return _table(_by_network(records), _RUN, _RATES)
 
 
 def dispatch_table(records: Sequence[Record]) -> str:
     """The time of a step in `training.fit` and in a bare Python loop, and where they ran."""
-    return _table(_by_network(records), _DISPATCH)
+    return _table(_by_network(records), _RUN, _DISPATCH)
 
 
 def width_tables(records: Sequence[Record]) -> str:
     """The time of an epoch by the width of the network, and from which width accelerators win."""
     ordered = sorted(records, key=lambda record: record.metrics["parameters"])
     lines = [f"- {each.verdict}." for each in crossovers(records)]
-    return "\n".join([_table(ordered, _WIDTHS, ("model",)), "", *lines]).rstrip()
+    return "\n".join([_table(ordered, {"network": "model"}, _WIDTHS), "", *lines]).rstrip()
 
 
 def kernels_table(records: Sequence[Record]) -> str:
     """The rate of each operation and its share of what the device allows."""
     ordered = sorted(records, key=lambda record: record.settings["kernel"])
-    return _table(ordered, _KERNELS, ("kernel",))
+    return _table(ordered, {"kernel": "kernel"}, _KERNELS)
 
 
 def parity_list(records: Sequence[Record]) -> str:
@@ -78,25 +74,18 @@ def _by_network(records: Sequence[Record]) -> list[Record]:
     return sorted(records, key=lambda record: record.settings["model"])
 
 
-def _table(
-    records: Sequence[Record],
-    columns: dict[str, str],
-    settings: Sequence[str] = ("model", "batch_size", "precision"),
-) -> str:
-    """A table for each accelerator, a row for each record, in order."""
+def _table(records: Sequence[Record], settings: dict[str, str], metrics: dict[str, str]) -> str:
+    """A table for each accelerator, a row for each record, in order; its first cell is code."""
     if not records:
         raise ValueError("no records of an accelerator")
 
     def content(group: Sequence[Record]) -> str:
-        rows = [
-            (
-                f"`{record.settings[settings[0]]}`",
-                *(str(record.settings[name]) for name in settings[1:]),
-                *(readable(name, record.metrics.get(name)) for name in columns.values()),
-            )
-            for record in group
-        ]
-        return table((*map(_HEADINGS.get, settings), *columns), rows)
+        rows = []
+        for record in group:
+            first, *others = (str(record.settings[name]) for name in settings.values())
+            values = (readable(name, record.metrics.get(name)) for name in metrics.values())
+            rows.append((f"`{first}`", *others, *values))
+        return table((*settings, *metrics), rows)
 
     return by_place(records, _where, content)
 

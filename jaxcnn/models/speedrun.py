@@ -1,6 +1,5 @@
 """A network that learns CIFAR-10 quickly."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -132,14 +131,14 @@ def _largest_pixels(x: Array) -> Array:
     return ops.max_pool(x, x.shape[1:3])[:, 0, 0]
 
 
-def _as_images(arrays: Sequence[Array | None], **_: Any) -> list[Array | None]:
-    """Images and weights in the dtype of the images.
+def _as_images(arrays: tuple[Array, Array, None], **_: Any) -> tuple[Array, Array, None]:
+    """Images, the kernel in the dtype of the images, and no bias.
 
     A train step casts parameters to its precision, and leaves a kernel that is not trained in
     float32, to which Flax would promote the images, and with them all later layers.
     """
-    dtype = arrays[0].dtype  # type: ignore[union-attr]  # the images
-    return [None if array is None else array.astype(dtype) for array in arrays]
+    images, kernel, bias = arrays
+    return images, kernel.astype(images.dtype), bias
 
 
 def _scale(logits: Array) -> Array:
