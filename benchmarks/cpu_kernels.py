@@ -6,12 +6,13 @@ kernels, those of other networks say how far such kernels are from their rooflin
 microbenchmarks give the rates of memory and of instructions.
 """
 
+import collections
 import functools
 import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,15 +23,18 @@ import numpy as np
 from experiments.preflight.operation import Operation
 from jaxcnn.parallel.options import compiler_options
 
-SAMPLES = 7
+ROUNDS = 6
+SAMPLES = 2  # of each kernel in a round
 SHORTEST = 2e-3  # seconds of a sample: shorter calls are repeated
-WORKING_SET = 2**28  # bytes
+WORKING_SET = 2**26  # bytes: twice what the caches of the published machines keep
 MAX_COPIES = 64
+MOST = 0.95
 SHORTEST_KERNEL = 1e-7  # seconds
 NEIGHBOURS = 5
 SAME_SIZE = 0.5  # the distance at which a kernel has half the weight of one of the same size
 LONG_ENOUGH = 1e-4  # seconds of a kernel whose rate is not that of a cache
 _FUSION = "fusion"
+_DISPATCH = "dispatch"  # a call that computes next to nothing; a kernel of a step is not called so
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,32 @@ class KernelTimes:
         """Seconds of all the operation's kernels."""
         name = signature(item)
         if name not in self.known:
-            self.known[name] = _timed(item, self.working_set)
+            self.time([item])
         return self.known[name].seconds * item.count
+
+    def time(self, items: Collection[Operation]) -> None:
+        """Times those kernels of the operations that are not known.
+
+        What else runs on the processor slows it down for a while, so that the samples of a kernel
+        are taken in rounds, far apart, and the shortest is of a quiet moment. After the first
+        round only the kernels that take nearly all of the time are sampled.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        for item in items:
+            counts[signature(item)] += item.count
+        new = {name: item for item in items if (name := signature(item)) not in self.known}
+        calls = {name: _call(item) for name, item in new.items()}
+        calls[_DISPATCH] = jax.jit(lambda x: x + 1), [jnp.zeros(())]
+        seconds = dict.fromkeys(calls, math.inf)
+        names = [*calls]
+        for _ in range(ROUNDS):
+            for name in names:
+                sample = time_call(*calls[name], self.working_set)
+                seconds[name] = min(seconds[name], sample)
+            names = [_DISPATCH, *_most({name: seconds[name] * counts[name] for name in new})]
+        for name, item in new.items():
+            alone = max(seconds[name] - seconds[_DISPATCH], SHORTEST_KERNEL)
+            self.known[name] = kernel_of(item, alone)
 
     def interpolated(self, item: Operation, without: Collection[str]) -> float:
         """The same, by the most similar kernels whose signatures are not in a set.
@@ -110,6 +138,18 @@ class KernelTimes:
         return kernel.bytes / self.rates["elementwise"][0] + kernel.flops / peak
 
 
+def _most(amounts: Mapping[str, float]) -> list[str]:
+    """Names of the largest amounts, which together are `MOST` of the sum.
+
+    >>> _most({"a": 1.0, "b": 90.0, "c": 9.0})
+    ['b', 'c']
+    """
+    names = sorted(amounts, key=lambda name: -amounts[name])
+    sums = itertools.accumulate(amounts[name] for name in names)
+    limit = MOST * sum(amounts.values())
+    return names[: 1 + sum(total < limit for total in sums)]
+
+
 def signature(item: Operation) -> str:
     """What two kernels must have in common to take the same time."""
     if item.fusion is not None:
@@ -135,62 +175,61 @@ def measure_rates() -> dict[str, tuple[float, float]]:
         return x.sum((0, 1, 2)), (x * x).sum((0, 1, 2))
 
     images = a.reshape(32, 64, 64, -1)
-    copied = time_call(jax.jit(lambda a, b: a + b), a, b)
-    chained = time_call(jax.jit(chain), a)
-    reduced = time_call(jax.jit(moments), images)
+    calls = (
+        (jax.jit(lambda a, b: a + b), [a, b]),
+        (jax.jit(chain), [a]),
+        (jax.jit(moments), [images]),
+    )
+    rounds = [[time_call(*call) for call in calls] for _ in range(ROUNDS)]
+    copied, chained, reduced = (min(samples) for samples in zip(*rounds, strict=True))
     return {
         "elementwise": (12 * size / copied, 32 * size / chained),
         "reduction": (4 * size / reduced, 3 * size / reduced),
     }
 
 
-def time_call(function: Callable, *args: Any, working_set: int = WORKING_SET) -> float:
+def time_call(
+    function: Callable, operands: Sequence[jax.Array], working_set: int = WORKING_SET
+) -> float:
     """Seconds of a call, the shortest of several samples: what else runs only adds to it.
 
     The operands of consecutive calls are different arrays, as those of consecutive kernels of a
     step are, so that caches hold no more of them than in a step that has as many bytes in memory.
     """
-    size = max(1, sum(arg.nbytes for arg in args))
+    size = max(1, sum(operand.nbytes for operand in operands))
     copies = min(MAX_COPIES, math.ceil(working_set / size))
-    operands = itertools.cycle([args, *([jnp.copy(a) for a in args] for _ in range(copies - 1))])
+    sets = [operands, *([jnp.copy(operand) for operand in operands] for _ in range(copies - 1))]
+    in_turn = itertools.cycle(sets)
     for _ in range(copies + 1):
         start = time.perf_counter()
-        jax.block_until_ready(function(*next(operands)))
+        jax.block_until_ready(function(*next(in_turn)))
         once = max(time.perf_counter() - start, 1e-7)
     repeats = max(1, round(SHORTEST / once))
     samples = []
     for _ in range(SAMPLES):
         start = time.perf_counter()
         for _ in range(repeats):
-            result = function(*next(operands))
+            result = function(*next(in_turn))
         jax.block_until_ready(result)
         samples.append((time.perf_counter() - start) / repeats)
     return min(samples)
 
 
-def _timed(item: Operation, working_set: int) -> TimedKernel:
+def _call(item: Operation) -> tuple[Callable[..., Any], list[jax.Array]]:
+    """A kernel as a function, and its operands."""
     if item.fusion is not None:
-        call = item.fusion.function()
-        args = [_operand(place, value) for place, value in enumerate(item.fusion.operands)]
+        function = item.fusion.function()
+        operands = [_operand(*entry) for entry in enumerate(item.fusion.operands)]
     else:
-        call = _single(item.equation)
-        args = [_argument(place, var) for place, var in enumerate(item.equation.invars)]
-    jitted = jax.jit(call, compiler_options=compiler_options("cpu"))
-    seconds = time_call(jitted, *args, working_set=working_set)
-    seconds = max(seconds - _dispatch(), SHORTEST_KERNEL)
-    return kernel_of(item, seconds)
+        function = _single(item.equation)
+        operands = [_argument(*entry) for entry in enumerate(item.equation.invars)]
+    return jax.jit(function, compiler_options=compiler_options("cpu")), operands
 
 
 def kernel_of(item: Operation, seconds: float = math.nan) -> TimedKernel:
     """One of the kernels of an operation, of which a call takes so many seconds."""
     amounts = (amount / item.count for amount in (item.flops, item.bytes, item.work))
     return TimedKernel(_family(item), _sizes(item), item.kind, *amounts, seconds)
-
-
-@functools.cache
-def _dispatch() -> float:
-    """Seconds of a call that computes next to nothing; a kernel of a step is not called so."""
-    return time_call(jax.jit(lambda x: x + 1), jnp.zeros(()))
 
 
 def _single(equation: Any) -> Callable[..., Any]:
@@ -206,12 +245,17 @@ def _argument(place: int, variable: Any) -> jax.Array:
 
 
 def _operand(place: int, array: Any) -> jax.Array:
-    """Noise; zeros if it is not of floating-point numbers."""
-    if str(array.dtype).startswith("key<"):
-        return jax.random.split(jax.random.key(place), array.shape)
-    values = np.random.default_rng(place).normal(size=array.shape)
-    is_float = jnp.issubdtype(jnp.dtype(array.dtype), jnp.floating)
-    return jnp.asarray(values if is_float else np.zeros(array.shape), array.dtype)
+    return _noise(place, array.shape, str(array.dtype))
+
+
+@functools.cache
+def _noise(seed: int, shape: tuple[int, ...], dtype: str) -> jax.Array:
+    """Noise; zeros if it is not of floating-point numbers. Kernels share it."""
+    if dtype.startswith("key<"):
+        return jax.random.split(jax.random.key(seed), shape)
+    is_float = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    values = np.random.default_rng(seed).normal(size=shape) if is_float else np.zeros(shape)
+    return jnp.asarray(values, dtype)
 
 
 def _family(item: Operation) -> str:

@@ -31,7 +31,7 @@ from experiments.measure.memory import memory_plan
 from experiments.records import Record
 from jaxcnn import backend
 
-ROUNDS = 9
+ROUNDS = 25
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,8 @@ def kernels(model: str) -> dict[str, float]:
     jaxcnn.keep_freed_memory()
     step = train_steps.build(model, backend.select("cpu"))
     plan = memory_plan(step.compile())
-    times = KernelTimes({}, working_set=plan.total if plan else WORKING_SET)
-    for item in step.items:
-        times.seconds(item)
+    times = KernelTimes({}, working_set=min(plan.total, WORKING_SET) if plan else WORKING_SET)
+    times.time(step.items)
     return {name: kernel.seconds for name, kernel in times.known.items()}
 
 

@@ -56,6 +56,12 @@ class ConvSpec:
         )
 
     @property
+    def has_one_window(self) -> bool:
+        """Whether the only window is the whole image, as in a dense layer."""
+        is_whole = self.kernel_size == self.image_size and not any(map(any, self.pads))
+        return is_whole and set(self.dilation) == {1}
+
+    @property
     def spans(self) -> tuple[int, ...]:
         """Pixels from a window's first tap to its last, both included."""
         return _spans(self.kernel_size, self.dilation)

@@ -73,6 +73,10 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, kernel, cotangent):
         return _by_group(_xla_image_gradient, spec, kernel, cotangent)
+    if spec.has_one_window and spec.groups == 1:
+        weights, rows = kernel.reshape(-1, kernel.shape[3]), _one_pixel(cotangent)
+        gradient = native.product(rows, weights, transposed=(False, True))
+        return gradient.reshape(-1, *kernel.shape[:3])
     window = window_of(spec)
     channels = kernel.shape[2] * spec.groups
     is_depthwise = spec.groups == channels and kernel.dtype == jnp.float32
@@ -107,12 +111,21 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, images, cotangent):
         return _by_group(_xla_kernel_gradient, spec, images, cotangent)
+    if spec.has_one_window and spec.groups == 1:
+        rows = images.reshape(len(images), -1)
+        gradient = native.product(rows, _one_pixel(cotangent), transposed=(True, False))
+        return gradient.reshape(*images.shape[1:], -1)
     window = window_of(spec)
     if repeats := _outputs_of_a_channel(spec, images, cotangent.shape[3]):
         return native.depthwise_kernel_gradient(
             _repeat(images, repeats), cotangent, spec.kernel_size, window
         )
     return native.kernel_gradient(images, cotangent, spec.kernel_size, window)
+
+
+def _one_pixel(images: Array) -> Array:
+    """``[N, 1, 1, D]`` to ``[N, D]``."""
+    return images.reshape(len(images), -1)
 
 
 def window_of(spec: ConvSpec) -> Window:

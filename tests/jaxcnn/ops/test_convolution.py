@@ -12,7 +12,7 @@ from jax import lax
 from experiments.measure.flops import model_flops
 from jaxcnn.ops import conv_general_dilated
 from jaxcnn.ops.conv_spec import NHWC
-from tests.support.native import lowered_text
+from tests.support.native import lowered_text, requires_kernels
 
 CASES = list(
     itertools.product(
@@ -74,6 +74,38 @@ def test_values_and_gradients_agree_with_a_loop_in_numpy():
     ours, _ = ours_and_jaxs((1, 1), "VALID", (1, 1))
     gradients = (image_gradient, kernel_gradient)
     assert_agrees_with_numpy(ours, images, kernel, cotangent, expected, gradients)
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("dilation", [(1, 1), (1, 2)])
+def test_a_window_of_the_whole_image_is_a_dense_layer(strides, dilation):
+    rng = np.random.default_rng(0)
+    kernel, cotangent = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(6, 1, 1, 5))
+    size = 2, 2 * dilation[1] + 1
+    images, image_gradient = rng.normal(size=(6, *size, 4)), np.zeros((6, *size, 4))
+    seen = images[:, :, :: dilation[1]]
+    expected = seen.reshape(6, 24) @ kernel.reshape(24, 5)
+    image_gradient[:, :, :: dilation[1]] = np.einsum("nijd,hwcd->nhwc", cotangent, kernel)
+    kernel_gradient = np.einsum("nhwc,nijd->hwcd", seen, cotangent)
+    ours, _ = ours_and_jaxs(strides, "VALID", dilation)
+    gradients = (image_gradient, kernel_gradient)
+    result = expected.reshape(cotangent.shape)
+    assert_agrees_with_numpy(ours, images, kernel, cotangent, result, gradients)
+
+
+@requires_kernels
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_gradients_of_a_window_of_the_whole_image_are_matrix_products(dtype):
+    """The kernels take a matrix for an image one pixel high."""
+    images, kernel = jnp.ones((6, 2, 3, 4), dtype), jnp.ones((2, 3, 4, 5), dtype)
+    ours, _ = ours_and_jaxs((1, 1), "VALID", (1, 1))
+    text = lowered_text(jax.grad(lambda x, k: jnp.sum(ours(x, k) ** 2), (0, 1)), images, kernel)
+    calls = re.findall(r"@jaxcnn\$(\w+)\(.*\) -> tensor<([\dx]+)xf32>", text)
+    assert sorted(calls) == [
+        ("convolution", "1x1x6x24"),
+        ("convolution", "6x1x1x5"),
+        ("kernel_gradient", "1x1x24x5"),
+    ]
 
 
 def test_the_strided_image_gradient_by_hand():
