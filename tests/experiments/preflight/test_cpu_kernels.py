@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from benchmarks import cpu_kernels
 from benchmarks.cpu_kernels import KernelTimes, TimedKernel, kernel_of, signature
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT
 from experiments.preflight.operations import operations
@@ -97,6 +98,17 @@ def test_depthwise_convolutions_and_their_gradients_are_a_family_of_their_own(gr
     items = operations(gradients, image, kernel, platform="cpu")
     families = [kernel_of(item).family for item in items if item.flops]
     assert len(families) == 2 and all(family.endswith(grouping) for family in families)
+
+
+def test_the_shortest_sample_counts_and_kernels_of_little_time_are_sampled_once(monkeypatch):
+    """The large product takes 3.1 s in the second round; the small one a 27th of the time."""
+    samples = {1: [0.1] * 9, 64: [0.2], 128: [5.1, 3.1, *[4.1] * 9]}  # by the first operand's size
+    next_of = {size: iter(seconds) for size, seconds in samples.items()}
+    monkeypatch.setattr(cpu_kernels, "time_call", lambda _, ops, __: next(next_of[ops[0].size]))
+    times, small, large = KernelTimes({}), product(8, 8, 8), product(16, 8, 8)
+    times.time([small, large])
+    assert times.seconds(large) == pytest.approx(3.0)
+    assert times.seconds(small) == pytest.approx(0.1)
 
 
 def test_each_signature_is_timed_once():
