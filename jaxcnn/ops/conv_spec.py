@@ -56,10 +56,10 @@ class ConvSpec:
         )
 
     @property
-    def has_one_window(self) -> bool:
-        """Whether the only window is the whole image, as in a dense layer."""
+    def is_dense_layer(self) -> bool:
+        """Whether every output is a weighted sum of a whole image."""
         is_whole = self.kernel_size == self.image_size and not any(map(any, self.pads))
-        return is_whole and set(self.dilation) == {1}
+        return is_whole and set(self.dilation) == {1} and self.groups == 1
 
     @property
     def spans(self) -> tuple[int, ...]:

@@ -73,9 +73,9 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, kernel, cotangent):
         return _by_group(_xla_image_gradient, spec, kernel, cotangent)
-    if spec.has_one_window and spec.groups == 1:
-        weights, rows = kernel.reshape(-1, kernel.shape[3]), _one_pixel(cotangent)
-        gradient = native.product(rows, weights, transposed=(False, True))
+    if spec.is_dense_layer:
+        weights = kernel.reshape(-1, kernel.shape[3])
+        gradient = native.product(_rows(cotangent), weights, transposed=(False, True))
         return gradient.reshape(-1, *kernel.shape[:3])
     window = window_of(spec)
     channels = kernel.shape[2] * spec.groups
@@ -111,9 +111,8 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     """
     if not can_be_native(spec, images, cotangent):
         return _by_group(_xla_kernel_gradient, spec, images, cotangent)
-    if spec.has_one_window and spec.groups == 1:
-        rows = images.reshape(len(images), -1)
-        gradient = native.product(rows, _one_pixel(cotangent), transposed=(True, False))
+    if spec.is_dense_layer:
+        gradient = native.product(_rows(images), _rows(cotangent), transposed=(True, False))
         return gradient.reshape(*images.shape[1:], -1)
     window = window_of(spec)
     if repeats := _outputs_of_a_channel(spec, images, cotangent.shape[3]):
@@ -123,8 +122,8 @@ def kernel_gradient(spec: ConvSpec, images: Array, cotangent: Array) -> Array:
     return native.kernel_gradient(images, cotangent, spec.kernel_size, window)
 
 
-def _one_pixel(images: Array) -> Array:
-    """``[N, 1, 1, D]`` to ``[N, D]``."""
+def _rows(images: Array) -> Array:
+    """``[N, H, W, C]`` to ``[N, H * W * C]``."""
     return images.reshape(len(images), -1)
 
 
