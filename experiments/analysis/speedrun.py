@@ -76,7 +76,9 @@ def _ratios(summaries: Sequence[LibrarySummary]) -> list[str]:
 
 
 def speedrun_table(records: Sequence[Record]) -> str:
-    """What was measured where, and a row for each library, in Markdown; a table for each place.
+    """What was measured where, and a row for each library, in Markdown.
+
+    There is a table for each place and precision.
 
     Args:
       records: of the study and of one recipe, the newest of each case.
@@ -106,8 +108,8 @@ def _table(records: Sequence[Record]) -> str:
 
 def _where(record: Record) -> str:
     origin = record.provenance
-    jax_version = origin["versions"]["jax"]
-    return f"{origin['accelerator']}, {origin['host_cores']} processors, jax {jax_version}"
+    place = f"{origin['accelerator']}, {origin['host_cores']} processors"
+    return f"{place}, jax {origin['versions']['jax']}, {record.settings['precision']}"
 
 
 def _accuracy(values: Sequence[float]) -> str:

@@ -1,10 +1,11 @@
-"""Operations of JAX with another lowering for CPUs, in programs that opt in.
+"""Operations of JAX with another lowering for CPUs, and one for GPUs, in programs that opt in.
 
 An operation that is bound within `fast_on_cpu`, and every operation that JAX derives from it
 (gradients, batched versions, gradients of those), carries a mark in its metadata. Where a program
-for a CPU is lowered, a rule that was registered by `register` decides what a marked operation
-becomes. Shape checks, differentiation and batching stay JAX's own, as do all other platforms and
-all operations without the mark.
+is lowered for a platform, a rule that was registered for that by `register` decides what a marked
+operation becomes. Shape checks, differentiation and batching stay JAX's own, as do all other
+platforms and all operations without the mark. The one rule for GPUs is that of the gradient of max
+pools (`jaxcnn.ops.pool_lowering`).
 """
 
 import contextlib
@@ -30,7 +31,7 @@ NATIVE, XLA = "native", "xla"  # whether the operation may call native kernels
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a marked operation computes in a CPU program.
+    """What a marked operation computes.
 
     Attributes:
       function: of the operation's operands, in terms of JAX's own operations.
@@ -62,20 +63,21 @@ def fast_on_cpu() -> Iterator[None]:
         yield
 
 
-def register(primitive: Primitive, rule: Rule) -> None:
-    """Registers the CPU lowering of marked operations.
+def register(primitive: Primitive, rule: Rule, platform: str = "cpu") -> None:
+    """Registers the lowering of marked operations for one platform.
 
     Args:
       primitive: of JAX, with a single result.
       rule: returns what a marked operation computes; None for JAX's own lowering. It is called,
         and the function is traced, where `native.available` says whether native kernels may be
         called.
+      platform: ``cpu``, ``cuda`` or ``rocm``.
     """
     from jax._src.interpreters.mlir import _lowerings, _platform_specific_lowerings
 
-    default = _platform_specific_lowerings["cpu"].get(primitive) or _lowerings[primitive]
+    default = _platform_specific_lowerings[platform].get(primitive) or _lowerings[primitive]
     lower = functools.partial(_lower, default.rule, rule)
-    mlir.register_lowering(primitive, lower, platform="cpu")
+    mlir.register_lowering(primitive, lower, platform=platform)
 
 
 def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *operands, **params):

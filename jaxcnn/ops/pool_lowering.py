@@ -4,6 +4,10 @@ These are the pools of Flax, Equinox and `jax.lax`, over any number of image axe
 ``[N, ..., C]`` without dilation. XLA:CPU computes the gradient of a max pool tens of times slower
 than as a few strided slices (`jaxcnn.ops.pooling_lowerings`). See `jaxcnn.ops.cpu_lowering` for how
 operations are marked. The gradient of an average pool is the sum of windows again.
+
+GPUs keep JAX's pools, but not the gradient of max pools. XLA scatters it into an array of zeros in
+float32; that of the slices takes 26 to 77 % of the time (seven pools of bfloat16 images of 9 to
+411 MB, on an H200), and less memory.
 """
 
 from dataclasses import dataclass
@@ -37,6 +41,14 @@ class _Windows:
         """The cotangent of each window for the first of its largest values in row order."""
         return jax.vjp(self.largest, images)[1](cotangent)[0]
 
+    def gradient_in_own_precision(self, cotangent: Array, images: Array) -> Array:
+        """The same, computed in the precision of the images."""
+
+        def largest(images: Array) -> Array:
+            return MAX.in_own_precision(images, self.window, self.strides, self.pads)
+
+        return jax.vjp(largest, images)[1](cotangent)[0]
+
 
 def _recognise(images, parameters: dict) -> _Windows | None:
     """The windows over ``[N, ..., C]``; None for others, and for numbers that are not floating."""
@@ -66,14 +78,26 @@ def _sum_rule(operands, result, parameters) -> Replacement | None:
     return Replacement(windows.total) if windows and result.size else None
 
 
-def _max_gradient_rule(operands, result, parameters) -> Replacement | None:
+def _gradient_windows(operands, parameters) -> _Windows | None:
+    """The windows of a max pool, from its gradient."""
     cotangent, images = operands
     windows = _recognise(images, parameters)
-    if windows is None or parameters["select_prim"] is not lax.ge_p or not cotangent.size:
-        return None
-    return Replacement(windows.gradient_of_largest)
+    is_of_largest = parameters["select_prim"] is lax.ge_p and cotangent.size
+    return windows if is_of_largest else None
+
+
+def _max_gradient_rule(operands, result, parameters) -> Replacement | None:
+    windows = _gradient_windows(operands, parameters)
+    return Replacement(windows.gradient_of_largest) if windows else None
+
+
+def _gpu_max_gradient_rule(operands, result, parameters) -> Replacement | None:
+    windows = _gradient_windows(operands, parameters)
+    return Replacement(windows.gradient_in_own_precision) if windows else None
 
 
 cpu_lowering.register(lax.reduce_window_max_p, _max_rule)
 cpu_lowering.register(lax.reduce_window_sum_p, _sum_rule)
 cpu_lowering.register(lax.select_and_scatter_add_p, _max_gradient_rule)
+for platform in ("cuda", "rocm"):
+    cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_max_gradient_rule, platform)

@@ -1,6 +1,7 @@
 """Three ways to take the maximum or the sum of windows, and their gradients.
 
-- `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast.
+- `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast; but not GPUs the
+  gradient of the maximum.
 - `max_all_at_once` and `sum_all_at_once`: over a strided slice for each tap; for small windows that
   do not overlap. The gradient of the maximum is one loop over the pixels.
 - `max_axis_by_axis` and `sum_axis_by_axis`: over the slices of the last image axis, then of the one
@@ -201,7 +202,7 @@ def _add_taps(taps: list[Array], axis: int, stride: int, size: int) -> Array:
 
 @dataclass(frozen=True)
 class PoolLowerings:
-    """The CPU lowerings of one pool.
+    """Two ways to compute one pool, of which the windows decide.
 
     Attributes:
       all_at_once: for small windows without overlap and padding; a function of images and window.
@@ -218,12 +219,14 @@ class PoolLowerings:
         """
         is_half = images.dtype in (jnp.bfloat16, jnp.float16)
         wide = images.astype(jnp.float32) if is_half else images
+        return self.in_own_precision(wide, window, strides, pads).astype(images.dtype)
+
+    def in_own_precision(self, images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
+        """The same, computed in the precision of the images."""
         has_overlap_or_padding = window != strides or any(map(any, pads))
         if math.prod(window) <= MAX_TAPS_AT_ONCE and not has_overlap_or_padding:
-            result = self.all_at_once(wide, window)
-        else:
-            result = self.axis_by_axis(wide, window, strides, pads)
-        return result.astype(images.dtype)
+            return self.all_at_once(images, window)
+        return self.axis_by_axis(images, window, strides, pads)
 
 
 MAX = PoolLowerings(max_all_at_once, max_axis_by_axis)

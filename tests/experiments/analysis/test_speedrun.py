@@ -22,7 +22,7 @@ def record(library: str, seed: int, accuracy: float, seconds: float, status: str
         "speedrun",
         f"{library}-{seed}",
         status,
-        settings={"library": library, "seed": seed},
+        settings={"library": library, "seed": seed, "precision": "float32"},
         metrics=metrics,
         provenance=MACHINE | peers,
     )
@@ -51,9 +51,9 @@ def test_one_library_alone_has_no_ratio():
     assert line.startswith("pytorch: accuracy 94.00 % with six views")
 
 
-def test_the_table_names_the_machine_and_the_versions():
+def test_the_table_names_the_machine_the_versions_and_the_precision():
     lines = speedrun.speedrun_table(RECORDS).splitlines()
-    assert lines[:2] == ["AMD EPYC, 2 processors, jax 0.10.2:", ""]
+    assert lines[:2] == ["AMD EPYC, 2 processors, jax 0.10.2, float32:", ""]
     assert lines[5].startswith("| pytorch 2.13.0 | 2 | 200 |")
     assert lines[4] == (
         "| jaxcnn | 3 | 200 | 94.00 % (93.80 to 94.20) | 93.00 % (92.80 to 93.20) | 700 |"
@@ -68,6 +68,16 @@ def test_libraries_are_compared_on_one_accelerator():
     assert "takes" not in text
     parts = map(speedrun.speedrun_table, ([ours], RECORDS[:2]))
     assert text == "\n\n".join(parts)
+
+
+def test_runs_in_another_precision_have_a_table_of_their_own():
+    settings = RECORDS[2].settings | {"precision": "bfloat16"}
+    half = dataclasses.replace(RECORDS[2], settings=settings)
+    headings = [
+        line for line in speedrun.speedrun_table([half, RECORDS[3]]).splitlines() if line[-1:] == ":"
+    ]
+    place = "AMD EPYC, 2 processors, jax 0.10.2"
+    assert headings == [f"{place}, bfloat16:", f"{place}, float32:"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

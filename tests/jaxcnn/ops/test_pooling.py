@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
+from jax import export, lax
 
 from jaxcnn.ops import avg_pool, max_pool
 from tests.support.native import lowered_text
@@ -211,13 +211,39 @@ def test_second_derivatives_by_hand():
 
 
 @pytest.mark.parametrize("settings", [(2,), (3, 2, "SAME"), (3, 2, "CEIL")])
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_other_platforms_use_reduce_window(platform, settings):
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_tpus_keep_the_pools_of_jax_and_gpus_all_but_the_gradient(
+    platform, settings
+):
     images = jnp.ones((1, 4, 4, 1))
-    gradient = jax.grad(lambda x: max_pool(x, *settings).sum())
-    assert "select_and_scatter" in lowered_text(gradient, images, platform=platform)
     text = lowered_text(lambda x: max_pool(x, *settings), images, platform=platform)
     assert "reduce_window" in text and "stablehlo.slice" not in text
+    gradient = jax.grad(lambda x: max_pool(x, *settings).sum())
+    text = lowered_text(gradient, images, platform=platform)
+    assert ("select_and_scatter" in text) == (platform == "tpu")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("padding", ["VALID", "SAME", "CEIL"])
+@pytest.mark.parametrize("strides", STRIDES)
+@pytest.mark.parametrize("window", WINDOWS)
+def test_gradients_in_a_program_for_a_gpu_agree_with_numpy(window, strides, padding, dtype):
+    """Run on a CPU: the program consists of operations that every platform has."""
+    rng, strides = np.random.default_rng(0), strides or window
+    images = rng.integers(0, 4, (2, 7, 10, 2)).astype(np.float32)  # with many equal values
+    shape = max_pool(images, window, strides, padding).shape
+    cotangent = rng.integers(1, 9, shape).astype(np.float32)  # whose sums bfloat16 has exactly
+
+    def gradient(x, cotangent):
+        return jax.vjp(lambda x: max_pool(x, window, strides, padding), x)[1](cotangent)[0]
+
+    arguments = jnp.asarray(images, dtype), jnp.asarray(cotangent, dtype)
+    any_platform = [export.DisabledSafetyCheck.platform()]
+    program = export.export(jax.jit(gradient), platforms=["cuda"], disabled_checks=any_platform)
+    result = jax.jit(program(*arguments).call)(*arguments)
+    assert result.dtype == dtype
+    expected, *_ = numpy_gradients(images, window, strides, padding, cotangent)
+    np.testing.assert_array_equal(np.float32(result), expected)
 
 
 @pytest.mark.parametrize("settings", [(2,), (3, 2, "SAME"), (3, 2, "CEIL"), (3, 1, "SAME")])
