@@ -52,6 +52,7 @@ def fast_on_cpu() -> Iterator[None]:
     """Marks the operations that are traced within this context.
 
     Whether they may call native kernels is decided here, by `jaxcnn.ops.native.available`.
+    On GPUs the gradient of a max pool is the one operation that differs.
 
     >>> import jax.numpy as jnp
     >>> with fast_on_cpu():

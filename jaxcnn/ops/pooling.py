@@ -1,6 +1,7 @@
 """Max and average pooling of images: JAX's own, marked for the CPU lowering.
 
-See `jaxcnn.ops.pool_lowering`. GPU and TPU programs keep ``reduce_window``.
+See `jaxcnn.ops.pool_lowering`. TPU programs are JAX's own; GPU programs are, but for the gradient of
+max pools.
 """
 
 import jax.numpy as jnp

@@ -1,7 +1,7 @@
 """Three ways to take the maximum or the sum of windows, and their gradients.
 
-- `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast; but not GPUs the
-  gradient of the maximum.
+- `reduce_max` and `reduce_sum`: ``reduce_window``, which GPUs and TPUs run fast, apart from the
+  gradient of the maximum on GPUs.
 - `max_all_at_once` and `sum_all_at_once`: over a strided slice for each tap; for small windows that
   do not overlap. The gradient of the maximum is one loop over the pixels.
 - `max_axis_by_axis` and `sum_axis_by_axis`: over the slices of the last image axis, then of the one

@@ -74,7 +74,9 @@ def test_runs_in_another_precision_have_a_table_of_their_own():
     settings = RECORDS[2].settings | {"precision": "bfloat16"}
     half = dataclasses.replace(RECORDS[2], settings=settings)
     headings = [
-        line for line in speedrun.speedrun_table([half, RECORDS[3]]).splitlines() if line[-1:] == ":"
+        line
+        for line in speedrun.speedrun_table([half, RECORDS[3]]).splitlines()
+        if line[-1:] == ":"
     ]
     place = "AMD EPYC, 2 processors, jax 0.10.2"
     assert headings == [f"{place}, bfloat16:", f"{place}, float32:"]

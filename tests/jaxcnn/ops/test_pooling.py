@@ -212,9 +212,7 @@ def test_second_derivatives_by_hand():
 
 @pytest.mark.parametrize("settings", [(2,), (3, 2, "SAME"), (3, 2, "CEIL")])
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
-def test_tpus_keep_the_pools_of_jax_and_gpus_all_but_the_gradient(
-    platform, settings
-):
+def test_tpus_keep_the_pools_of_jax_and_gpus_all_but_the_gradient(platform, settings):
     images = jnp.ones((1, 4, 4, 1))
     text = lowered_text(lambda x: max_pool(x, *settings), images, platform=platform)
     assert "reduce_window" in text and "stablehlo.slice" not in text
