@@ -1,7 +1,7 @@
 """Max and average pooling of images: JAX's own, marked for the CPU lowering.
 
-See `jaxcnn.ops.pool_lowering`. TPU programs are JAX's own; GPU programs are, but for the gradient of
-max pools.
+See `jaxcnn.ops.pool_lowering`. TPU programs keep JAX's own, and GPU programs all but the gradient
+of max pools.
 """
 
 import jax.numpy as jnp
