@@ -99,5 +99,5 @@ def _gpu_max_gradient_rule(operands, result, parameters) -> Replacement | None:
 cpu_lowering.register(lax.reduce_window_max_p, _max_rule)
 cpu_lowering.register(lax.reduce_window_sum_p, _sum_rule)
 cpu_lowering.register(lax.select_and_scatter_add_p, _max_gradient_rule)
-for platform in ("cuda", "rocm"):
-    cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_max_gradient_rule, platform)
+cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_max_gradient_rule, "cuda")
+cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_max_gradient_rule, "rocm")
