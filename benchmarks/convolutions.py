@@ -22,6 +22,7 @@ import numpy as np
 from jax import lax
 
 import jaxcnn
+from benchmarks import command
 from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_formats, write
 from experiments.analysis.benchmark_tables import convolutions_table
 from jaxcnn import backend, ops
@@ -145,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -27,6 +27,7 @@ import optax
 from flax import nnx
 
 import jaxcnn
+from benchmarks import command
 from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_formats, write
 from experiments.analysis.benchmark_tables import half_precision_table, layers_table
 from experiments.config import RunConfig
@@ -232,4 +233,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 import jaxcnn
-from benchmarks import train_steps
+from benchmarks import command, train_steps
 from benchmarks.cpu_kernels import (
     WORKING_SET,
     KernelTimes,
@@ -124,4 +124,4 @@ class _Timings:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -14,6 +14,7 @@ import optax
 from jax import Array, lax
 from jax.stages import Compiled
 
+from benchmarks import command
 from benchmarks.samples import Call, results_folder, sample, write
 from experiments.analysis.benchmark_tables import lowerings_table
 from jaxcnn import backend, models, training
@@ -123,4 +124,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

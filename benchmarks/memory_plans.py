@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import jax
 
-from benchmarks import train_steps
+from benchmarks import command, train_steps
 from benchmarks.samples import write
 from experiments.analysis.benchmark_tables import memory_table
 from experiments.cli import parse_options
@@ -79,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

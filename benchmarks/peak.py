@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import command
 from experiments.measure.noise import compare
 from experiments.measure.timing import Timing, compile_program, time_interleaved
 from experiments.microbenchmarks.kernel import normal_operands
@@ -27,6 +28,7 @@ FLOPS = 2 * SIDE**3
 
 def main() -> None:
     """Prints both rates, their ratio, and the peak as the studies measure it, in GFLOP/s."""
+    command.refuse_options("benchmarks.peak")
     device = backend.select("cpu").devices[0]
     peak = measure_peak(device, "float32")
     a, b = normal_operands("float32", (SIDE, SIDE), (SIDE, SIDE))(np.random.default_rng(0))
@@ -57,4 +59,4 @@ def _table(timings: dict[str, Timing], peak: Peak) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

@@ -14,6 +14,7 @@ from jax import Array
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import command
 from experiments.measure.noise import compare
 from experiments.measure.timing import compile_program, time_interleaved
 from jaxcnn import backend
@@ -48,6 +49,7 @@ POOLS = (
 
 def main() -> None:
     """Prints the medians of both lowerings, in microseconds, and their ratio."""
+    command.refuse_options("benchmarks.pool_gradients")
     console, device = Console(), backend.select("auto")
     title = f"{device.devices[0].device_kind}, bfloat16, {ROUNDS} rounds in turn"
     columns = ("pool of", "images", "window", "what", "JAX's, µs", "ours, µs", "ours ÷ JAX's")
@@ -96,4 +98,4 @@ def _both(images: Array, cotangent: Array, pool: Pool) -> tuple[Array, Array]:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

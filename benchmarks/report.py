@@ -8,6 +8,7 @@ from pathlib import Path
 
 from etils import epath
 
+from benchmarks import command
 from experiments import records, report
 from experiments.records.published import PUBLISHED
 
@@ -20,6 +21,7 @@ def main() -> None:
 
     The published records contain complete curves and utilisation.
     """
+    command.refuse_options("benchmarks.report")
     with tempfile.TemporaryDirectory() as folder:
         _write_copies(Path(folder))
         start = time.perf_counter()
@@ -45,4 +47,4 @@ def _write_copies(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)

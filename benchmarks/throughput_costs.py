@@ -10,6 +10,7 @@ import dataclasses
 import json
 import statistics
 
+from benchmarks import command
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
 from experiments.preflight.measured_runs import calibration_runs
 from experiments.preflight.published_runs import COSTS, trace_costs
@@ -18,6 +19,7 @@ from experiments.preflight.time_model import FIT
 
 def main() -> None:
     """Writes both files and prints the errors."""
+    command.refuse_options("benchmarks.throughput_costs")
     write_costs()
     FIT.write_text(json.dumps(dataclasses.asdict(final_fit()), indent=1) + "\n")
     print(errors("without its chip", without_chip()))
@@ -55,4 +57,4 @@ def errors(title: str, rows: list[HeldOut]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    command.run(main)
