@@ -55,8 +55,8 @@ def main() -> None:
     columns = ("pool of", "images", "window", "what", "JAX's, µs", "ours, µs", "ours ÷ JAX's")
     table = Table(*columns, title=title)
     for pool in POOLS:
-        for what, calls in {"gradient": _gradient, "pool and gradient": _both}.items():
-            table.add_row(*_row(pool, what, calls))
+        for what, function in {"gradient": _gradient, "pool and gradient": _both}.items():
+            table.add_row(*_row(pool, what, function))
     console.print(table)
 
 
