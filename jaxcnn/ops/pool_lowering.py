@@ -11,7 +11,6 @@ float32; that of the slices takes 26 to 77 % of the time (seven pools of bfloat1
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -20,9 +19,7 @@ from jax import Array, lax
 
 from jaxcnn.ops import cpu_lowering
 from jaxcnn.ops.cpu_lowering import Replacement
-from jaxcnn.ops.pooling_lowerings import MAX, SUM, Pads, Sizes
-
-Pool = Callable[[Array, Sizes, Sizes, Pads], Array]  # of images, window, strides and pads
+from jaxcnn.ops.pooling_lowerings import MAX, SUM, Pads, Pool, Sizes, max_on_gpu
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,6 @@ def _max_gradient_rule(operands, result, parameters, *, pool: Pool) -> Replaceme
 cpu_lowering.register(lax.reduce_window_max_p, _max_rule)
 cpu_lowering.register(lax.reduce_window_sum_p, _sum_rule)
 cpu_lowering.register(lax.select_and_scatter_add_p, functools.partial(_max_gradient_rule, pool=MAX))
-_gpu_rule = functools.partial(_max_gradient_rule, pool=MAX.in_own_precision)
+_gpu_rule = functools.partial(_max_gradient_rule, pool=max_on_gpu)
 cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_rule, "cuda")
 cpu_lowering.register(lax.select_and_scatter_add_p, _gpu_rule, "rocm")
