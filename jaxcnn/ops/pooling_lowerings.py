@@ -15,7 +15,7 @@ and after, are by image axis.
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import jax
@@ -77,33 +77,30 @@ def _max_all_backward(window, strides, pads, residuals, cotangent):
     """
     tap, shape = residuals
     batch, *counts, channels = cotangent.shape
-    reach = [-(-length // stride) for length, stride in zip(window, strides, strict=True)]
-    blocks = [count + behind - 1 for count, behind in zip(counts, reach, strict=True)]
+    shared = [-(-length // stride) for length, stride in zip(window, strides, strict=True)]
+    blocks = [count + windows - 1 for count, windows in zip(counts, shared, strict=True)]
     last = 2 * len(window) + 1  # the dimension of the channels in `split`
     split = batch, *itertools.chain(*zip(blocks, strides, strict=True)), channels
 
     def spread(values: Array, before: Sizes, empty: int) -> Array:
         """The values of the windows that begin so many blocks before, for each pixel."""
-        sizes = zip(before, blocks, counts, strict=True)
-        config = [(0, 0, 0), *((by, all_ - count - by, 0) for by, all_, count in sizes), (0, 0, 0)]
-        shifted = lax.pad(values, jnp.array(empty, values.dtype), config)
+        sizes = zip(before, counts, blocks, strict=True)
+        shifted = _pad(values, [(by, size - by - count) for by, count, size in sizes], empty)
         return lax.broadcast_in_dim(shifted, split, (0, *range(1, last, 2), last))
 
     parts = []
-    for before in itertools.product(*map(range, reach)):
-        own = jnp.asarray(_taps_of_block(window, strides, before))
-        is_own = spread(tap, before, _NO_WINDOW) == lax.broadcast_in_dim(
-            own, split, tuple(range(2, last, 2))
-        )
+    for before in itertools.product(*map(range, shared)):
+        taps = jnp.asarray(_taps_of_block(window, strides, before))
+        own = lax.broadcast_in_dim(taps, split, tuple(range(2, last, 2)))
+        is_own = spread(tap, before, _NO_WINDOW) == own
         parts.append(jnp.where(is_own, spread(cotangent, before, 0), 0))
     if len(parts) > 1:
         parts = [part.astype(jnp.promote_types(part.dtype, jnp.float32)) for part in parts]
     gradient = functools.reduce(jnp.add, parts).astype(cotangent.dtype)
     covered = [count * stride for count, stride in zip(blocks, strides, strict=True)]
     gradient = gradient.reshape(batch, *covered, channels)
-    edges = zip(covered, shape[1:-1], pads, strict=True)  # negative: what is cut off
-    config = [(0, 0, 0), *((-low, low + size - end, 0) for end, size, (low, _) in edges), (0, 0, 0)]
-    return (lax.pad(gradient, jnp.zeros((), gradient.dtype), config),)
+    edges = zip(covered, shape[1:-1], pads, strict=True)
+    return (_pad(gradient, [(-low, low + size - end) for end, size, (low, _) in edges], 0),)
 
 
 max_all_at_once.defvjp(_max_all_forward, _max_all_backward)
@@ -132,17 +129,22 @@ def _slices(
     images: Array, window: Sizes, strides: Sizes, pads: Pads, padding: float
 ) -> list[Array]:
     """The first pixels of all windows, their second pixels, and so on, in row order."""
-    config = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
-    images = lax.pad(images, jnp.array(padding, images.dtype), config)
+    images = _pad(images, pads, padding)
     sizes = zip(images.shape[1:-1], window, strides, strict=True)
     spans = [(size - length) // stride * stride + 1 for size, length, stride in sizes]
 
-    def of(tap: Sizes) -> Array:
+    def slice_of(tap: Sizes) -> Array:
         ends = (start + span for start, span in zip(tap, spans, strict=True))
         batch, channels = images.shape[0], images.shape[-1]
         return lax.slice(images, (0, *tap, 0), (batch, *ends, channels), (1, *strides, 1))
 
-    return [of(tap) for tap in itertools.product(*map(range, window))]
+    return [slice_of(tap) for tap in itertools.product(*map(range, window))]
+
+
+def _pad(images: Array, pads: Iterable[tuple[int, int]], padding: float) -> Array:
+    """Adds pixels before and after, by image axis; negative numbers cut pixels off."""
+    config = [(0, 0, 0), *((low, high, 0) for low, high in pads), (0, 0, 0)]
+    return lax.pad(images, jnp.array(padding, images.dtype), config)
 
 
 def max_axis_by_axis(images: Array, window: Sizes, strides: Sizes, pads: Pads) -> Array:
