@@ -77,8 +77,9 @@ def _max_all_backward(window, strides, pads, residuals, cotangent):
     """
     tap, shape = residuals
     batch, *counts, channels = cotangent.shape
-    shared = [-(-length // stride) for length, stride in zip(window, strides, strict=True)]
-    blocks = [count + windows - 1 for count, windows in zip(counts, shared, strict=True)]
+    # Along each axis: the windows that a block lies in, and the blocks that windows cover.
+    windows = [-(-length // stride) for length, stride in zip(window, strides, strict=True)]
+    blocks = [count + number - 1 for count, number in zip(counts, windows, strict=True)]
     last = 2 * len(window) + 1  # the dimension of the channels in `split`
     split = batch, *itertools.chain(*zip(blocks, strides, strict=True)), channels
 
@@ -89,7 +90,7 @@ def _max_all_backward(window, strides, pads, residuals, cotangent):
         return lax.broadcast_in_dim(shifted, split, (0, *range(1, last, 2), last))
 
     parts = []
-    for before in itertools.product(*map(range, shared)):
+    for before in itertools.product(*map(range, windows)):
         taps = jnp.asarray(_taps_of_block(window, strides, before))
         own = lax.broadcast_in_dim(taps, split, tuple(range(2, last, 2)))
         is_own = spread(tap, before, _NO_WINDOW) == own
@@ -105,7 +106,7 @@ def _max_all_backward(window, strides, pads, residuals, cotangent):
 
 max_all_at_once.defvjp(_max_all_forward, _max_all_backward)
 
-_NO_WINDOW, _NO_TAP = -1, -2
+_NO_WINDOW, _NO_TAP = -1, -2  # differ, so that a pixel without a tap never matches
 
 
 def _taps_of_block(window: Sizes, strides: Sizes, before: Sizes) -> np.ndarray:
