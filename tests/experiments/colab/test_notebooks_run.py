@@ -48,7 +48,11 @@ def open_notebook(name: str, folder: Path, **parameters: object) -> NotebookClie
     lines = [f"{parameter} = {value!r}" for parameter, value in parameters.items()]
     notebook.cells.insert(2, nbformat.v4.new_code_cell("\n".join(lines)))
     return NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=300,
+        kernel_name="python3",
+        coalesce_streams=True,  # or a cell that prints for a while has an output for each flush
+        resources={"metadata": {"path": str(folder)}},
     )
 
 
