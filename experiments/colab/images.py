@@ -41,19 +41,19 @@ def _skip_single_folders(folder: Path) -> Path:
 
 
 def _write_digits(folder: Path) -> Path:
-    """Saves scikit-learn's digits as PNG files of 32×32 pixels; always the same ones."""
+    """Saves the package's digits as PNG files of 32×32 pixels; always the same ones."""
     from PIL import Image
-    from sklearn.datasets import load_digits
+
+    from jaxcnn.data import digits
 
     if folder.is_dir():
         return folder
-    digits, partial = load_digits(), Path(f".{folder.name}.partial")
+    (images, labels), partial = digits.read(), Path(f".{folder.name}.partial")
     for label in range(10):
         place = partial / str(label)
         place.mkdir(parents=True, exist_ok=True)
-        for number, image in enumerate(digits.images[digits.target == label][:_PER_CLASS]):
-            pixels = (image * (255 / 16)).astype("uint8")  # published as 0 to 16
-            Image.fromarray(pixels).resize((32, 32)).save(place / f"{number:02}.png")
+        for number, image in enumerate(images[labels == label][:_PER_CLASS]):
+            Image.fromarray(image).resize((32, 32)).save(place / f"{number:02}.png")
     return partial.rename(folder)  # last, so that an incomplete folder is not used
 
 

@@ -17,7 +17,7 @@ from jaxcnn import parallel
 # Training images of the data sets that the networks' recipes are for. Cats versus dogs: the split
 # of S. Agrawal's talk "Graphical Processing Units for Deep Learning"; CIFAR-10 and MNIST: the whole
 # training set; ImageNet: ILSVRC 2012; VOC: 2007 and 2012 together, as in Darknet; no name:
-# scikit-learn's digits, nine tenths of the training set.
+# the digits, nine tenths of the training set.
 EPOCH_IMAGES = {
     "mnist": 60_000,
     "cifar10": 50_000,

@@ -65,7 +65,7 @@ class DatasetSpec:
 
 DATASETS: dict[str, DatasetSpec] = {
     "digits": DatasetSpec(
-        about="1,797 handwritten digits, 8×8, part of scikit-learn",
+        about="1,797 handwritten digits, 8×8, part of this package",
         open=digits.load,
         image_shape=lambda argument, data_dir: (8, 8, 1),
         epochs=30,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxcnn import data
+from jaxcnn.data import digits
 from jaxcnn.data.source import ArraySplit, fit_image
 from jaxcnn.errors import InputError
 
@@ -56,10 +57,18 @@ def test_channel_statistics_by_hand():
 
 
 def test_digits_are_complete():
-    digits = data.open_dataset("digits", shape=(8, 8, 1))
-    assert (len(digits.train), len(digits.test)) == (1437, 360)
-    arrays = data.as_arrays(digits.test, (8, 8, 1))
+    dataset = data.open_dataset("digits", shape=(8, 8, 1))
+    assert (len(dataset.train), len(dataset.test)) == (1437, 360)
+    arrays = data.as_arrays(dataset.test, (8, 8, 1))
     assert arrays.images.max() == 255 and set(arrays.labels) == set(range(10))
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    expected, (images, labels) = load_digits(), digits.read()
+    np.testing.assert_array_equal(np.rint(images * (16 / 255)), expected.images)
+    np.testing.assert_array_equal(labels, expected.target)
 
 
 def test_synthetic_images_have_the_requested_shape_and_can_be_pickled():
