@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _write_copies(folder: Path) -> None:
-    published, _ = records.load([PUBLISHED])
+    published, _ = records.load([PUBLISHED], validated=True)
     for number in range(COPIES):
         record = published[number % len(published)]
         case = f"{record.case}-{number}"

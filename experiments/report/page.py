@@ -57,7 +57,7 @@ def build_page(
         when the server has another.
     """
     own, problems = records.load(folders)
-    published, more_problems = records.load([PUBLISHED])
+    published, more_problems = records.load([PUBLISHED], validated=True)
     page = _page_records(records.latest(own), records.latest(published))
     sections, failures = _build_sections(page)
     figures = [figure for _, section in sections for figure in section.figures]
