@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxcnn.data.source import ArraySplit, Dataset, Shape, hold_out
 
-FILE = Path(__file__).with_name("digits.npz")  # as published: values from 0 to 16
+_FILE = Path(__file__).with_name("digits.npz")  # as published: values from 0 to 16
 
 
 def read() -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def read() -> tuple[np.ndarray, np.ndarray]:
     >>> images.shape, labels[:5].tolist()
     ((1797, 8, 8), [0, 1, 2, 3, 4])
     """
-    with np.load(FILE) as arrays:
+    with np.load(_FILE) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     return np.rint(images * (255 / 16)).astype(np.uint8), labels.astype(np.int32)
 
