@@ -1,7 +1,8 @@
-"""What the tests of the compiled kernels share: a skip mark, random arrays, and program texts."""
+"""What the tests of kernels and lowerings share: a skip mark, random arrays, and programs."""
 
 import jax
 import pytest
+from jax import export
 
 from jaxcnn.ops import native
 
@@ -17,3 +18,13 @@ def random_arrays(*shapes: tuple[int, ...]) -> list[jax.Array]:
 def lowered_text(function, *arguments, platform: str = "cpu") -> str:
     """The text of a function's program for a platform, before compilation."""
     return jax.jit(function).trace(*arguments).lower(lowering_platforms=(platform,)).as_text()
+
+
+def run_program_for_a_gpu(function, *arguments):
+    """The result of a function's program for a GPU, run here.
+
+    It must consist of operations that every platform has.
+    """
+    any_platform = [export.DisabledSafetyCheck.platform()]
+    program = export.export(jax.jit(function), platforms=["cuda"], disabled_checks=any_platform)
+    return jax.jit(program(*arguments).call)(*arguments)

@@ -20,6 +20,7 @@ from jaxcnn.data.auto_augment import (
 )
 from jaxcnn.data.tones import auto_contrast, equalize
 from jaxcnn.errors import InputError
+from tests.support.native import run_program_for_a_gpu
 
 KEYS = jax.random.split(jax.random.key(0), 600)
 RNG = np.random.default_rng(0)
@@ -82,6 +83,16 @@ def test_colors_are_those_of_pillow(name, magnitude):
     # Pillow rounds results, and the image or the mean that it blends with.
     tolerance = 2.01 if name in BLENDS else 1.01 if name == "auto_contrast" else 0.01
     np.testing.assert_allclose(apply(name, magnitude), pillow(name, magnitude), atol=tolerance)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_equalize_in_a_program_for_a_gpu_agrees_with_pillow(channels):
+    images = np.stack([PIXELS, PIXELS // 16, np.full_like(PIXELS, 70)])[..., :channels]
+    result = run_program_for_a_gpu(jax.vmap(equalize), jnp.asarray(images, jnp.float32) / 255)
+    for image, equalized in zip(images, np.asarray(result), strict=True):
+        expected = ImageOps.equalize(Image.fromarray(image.squeeze()))
+        levels = np.asarray(expected).reshape(image.shape)
+        np.testing.assert_allclose(255 * equalized, levels, atol=0.01)
 
 
 def moved(source) -> np.ndarray:

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export, lax
+from jax import lax
 
 from jaxcnn.ops import avg_pool, max_pool
-from tests.support.native import lowered_text
+from tests.support.native import lowered_text, run_program_for_a_gpu
 from tests.support.numpy_pooling import numpy_gradients, numpy_pools
 
 WINDOWS = [(2, 2), (3, 3), (1, 4), (3, 2)]
@@ -226,7 +226,6 @@ def test_tpus_keep_the_pools_of_jax_and_gpus_all_but_the_gradient(platform, sett
 @pytest.mark.parametrize("strides", STRIDES)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_gradients_in_a_program_for_a_gpu_agree_with_numpy(window, strides, padding, dtype):
-    """Run on a CPU: the program consists of operations that every platform has."""
     rng, strides = np.random.default_rng(0), strides or window
     images = rng.integers(0, 4, (2, 7, 10, 2)).astype(np.float32)  # with many equal values
     shape = max_pool(images, window, strides, padding).shape
@@ -236,9 +235,7 @@ def test_gradients_in_a_program_for_a_gpu_agree_with_numpy(window, strides, padd
         return jax.vjp(lambda x: max_pool(x, window, strides, padding), x)[1](cotangent)[0]
 
     arguments = jnp.asarray(images, dtype), jnp.asarray(cotangent, dtype)
-    any_platform = [export.DisabledSafetyCheck.platform()]
-    program = export.export(jax.jit(gradient), platforms=["cuda"], disabled_checks=any_platform)
-    result = jax.jit(program(*arguments).call)(*arguments)
+    result = run_program_for_a_gpu(gradient, *arguments)
     assert result.dtype == dtype
     expected, *_ = numpy_gradients(images, window, strides, padding, cotangent)
     np.testing.assert_array_equal(np.float32(result), expected)
