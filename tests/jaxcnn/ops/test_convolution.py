@@ -12,7 +12,7 @@ from jax import lax
 from experiments.measure.flops import model_flops
 from jaxcnn.ops import conv_general_dilated
 from jaxcnn.ops.conv_spec import NHWC
-from tests.support.native import lowered_text, requires_kernels
+from tests.support.native import lowered_text, requires_kernels, run_program_for_a_gpu
 
 CASES = list(
     itertools.product(
@@ -215,3 +215,51 @@ def test_other_platforms_keep_jaxs_gradients(platform, groups):
 
     assert layouts(ours) == layouts(reference)
     assert len(layouts(ours)) == 3
+
+
+def depthwise_gradient(convolve, padding):
+    """The gradient with respect to the kernel, a function of images, kernel and cotangent."""
+
+    def gradient(images, kernel, cotangent):
+        groups = images.shape[-1]
+        options = {"dimension_numbers": NHWC, "feature_group_count": groups}
+        result = jax.vjp(lambda k: convolve(images, k, (1, 1), padding, **options), kernel)
+        return result[1](cotangent)[0]
+
+    return gradient
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "padding", "padded"),
+    [
+        ((7, 7), (7, 7), "SAME", (8, 8)),
+        ((3, 9), (5, 5), "SAME", (6, 9)),
+        ((2, 2), (3, 3), ((1, 1), (2, 0)), (4, 4)),
+        ((8, 8), (7, 7), "SAME", None),
+        ((9, 9), (3, 3), "VALID", None),
+    ],
+)
+def test_gpus_pad_depthwise_gradients_of_images_as_small_as_the_kernel(
+    size, window, padding, padded
+):
+    """The cotangent, which is the kernel of that convolution, becomes larger than the gradient."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    images = jax.random.normal(keys[0], (2, *size, 6))
+    kernel = jax.random.normal(keys[1], (*window, 1, 6))
+    ours = depthwise_gradient(conv_general_dilated, padding)
+    reference = depthwise_gradient(lax.conv_general_dilated, padding)
+    shape = jax.eval_shape(
+        lambda x, k: conv_general_dilated(
+            x, k, (1, 1), padding, dimension_numbers=NHWC, feature_group_count=6
+        ),
+        images,
+        kernel,
+    ).shape
+    arrays = images, kernel, jax.random.normal(keys[2], shape)
+    text = lowered_text(ours, *arrays, platform="cuda")
+    expected_size = padded or shape[1:3]
+    operand = "x".join(map(str, (2, *expected_size, 6)))
+    assert re.search(rf"stablehlo.convolution.*, tensor<{operand}xf32>\)", text)
+    assert ("stablehlo.pad" in text) == (padded is not None)
+    result = run_program_for_a_gpu(ours, *arrays)
+    np.testing.assert_allclose(result, reference(*arrays), rtol=1e-5, atol=2e-5)
