@@ -17,6 +17,7 @@ _RATES = {
     "power": "power",
     "images per joule": "images_per_joule",
     "a million images": "cost_per_million_images",
+    "compiling": "compile_time",
 }
 _DISPATCH = {
     "step in our loop": "step_time",

@@ -27,7 +27,7 @@ class Item:
 # Enough images for ten steps of the batch; what they show makes no difference to the time.
 _IMAGES = ("--dataset=synthetic:2560", "--batch-size=256")
 _SEEDS = "--seed=" + ",".join(map(str, range(20)))
-_SHORT = ("--epochs=6", "--warmup=0", "--learning-rate=0.001")
+_SHORT = ("--epochs=20", "--warmup=0", "--learning-rate=0.001")
 # Above, or with a study of their own.
 _SEPARATE = ("resnet50", "convnext_tiny", "efficientnet_b0", "yolov2")
 
@@ -48,7 +48,7 @@ AGENDA: tuple[Item, ...] = (
     Item("five epochs of a first CNN", ("--study=first_cnn",)),
     Item(
         "ResNet-50: images per second, MFU, power",
-        ("--study=train", "--model=resnet50", *_IMAGES, "--epochs=6", "--precision=bfloat16"),
+        ("--study=train", "--model=resnet50", *_IMAGES, "--epochs=20", "--precision=bfloat16"),
     ),
     _beside_pytorch("resnet50", "--batch-size=256"),
     Item("CIFAR-10 to 94 %", ("--study=speedrun", "--precision=bfloat16", "--seed=0,1,2,3,4")),
