@@ -1,6 +1,7 @@
 """Operations with one lowering per platform: the same values and gradients, fast on each.
 
-Every function keeps JAX's own program on GPU and TPU. Only the CPU programs differ.
+TPU programs keep JAX's own operations, and GPU programs all but two gradients: those of max pools,
+and of depthwise kernels as large as the images. The CPU programs differ.
 """
 
 from jaxcnn.ops.batch_norm import NO_CLIP, RELU, RELU6, batch_norm

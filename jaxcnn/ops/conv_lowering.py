@@ -201,31 +201,41 @@ def _is_supported(computation: _Computation, images, kernel) -> bool:
 
 
 def _gpu_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
-    """Pads the gradient of a depthwise kernel that is not smaller than the images."""
-    recognised = recognise(*operands, result, parameters)
+    """Pads the gradient of a depthwise kernel if the kernel is not smaller than the result."""
+    images, cotangent = operands
+    recognised = recognise(images, cotangent, result, parameters)
     if recognised is None:
         return None
     form, spec = recognised
-    numbers = parameters["dimension_numbers"]
-    sizes = [operands[1].shape[axis] for axis in numbers.rhs_spec[2:]]  # of the cotangent
-    extra = [max(taps + 1 - size, 0) for taps, size in zip(spec.kernel_size, sizes, strict=True)]
-    ones = (1,) * len(sizes)
-    is_depthwise = form is Form.KERNEL and spec.groups > 1 and spec.strides == ones
-    if not is_depthwise or spec.dilation != ones or not any(extra):
+    ones = (1,) * len(spec.kernel_size)
+    is_depthwise = form is Form.KERNEL and spec.groups > 1
+    if not is_depthwise or not spec.strides == spec.dilation == ones:
         return None
-    return cpu_lowering.Replacement(functools.partial(_pad_and_convolve, parameters, extra))
-
-
-def _pad_and_convolve(parameters: dict, extra: Sequence[int], images: Array, kernel: Array):
-    """The same convolution, of operands that have `extra` zeros at the end of each image axis."""
     axes = parameters["dimension_numbers"].rhs_spec[2:]
-    pads = [(0, 0, 0)] * kernel.ndim
-    for axis, count in zip(axes, extra, strict=True):
-        pads[axis] = (0, count, 0)
-    padded = lax.pad(kernel, jnp.zeros((), kernel.dtype), pads)
-    padding = zip(parameters["padding"], extra, strict=True)
-    wider = tuple((low, high + count) for (low, high), count in padding)
-    return lax.conv_general_dilated_p.bind(images, padded, **parameters | {"padding": wider})
+    pads = {
+        axis: max(taps + 1 - cotangent.shape[axis], 0)
+        for axis, taps in zip(axes, spec.kernel_size, strict=True)
+    }
+    if not any(pads.values()):
+        return None
+    return cpu_lowering.Replacement(functools.partial(_pad_and_convolve, parameters, pads))
+
+
+def _pad_and_convolve(
+    parameters: dict, pads: dict[int, int], images: Array, kernel: Array
+) -> Array:
+    """The same convolution, with zeros behind the image axes of both operands.
+
+    Args:
+      parameters: of the operation.
+      pads: how many zeros, by axis of `kernel`, in the order of the image axes.
+      images, kernel: the operands.
+    """
+    behind = [(0, pads.get(axis, 0), 0) for axis in range(kernel.ndim)]
+    padded = lax.pad(kernel, jnp.zeros((), kernel.dtype), behind)
+    paddings = zip(parameters["padding"], pads.values(), strict=True)
+    padding = tuple((low, high + count) for (low, high), count in paddings)
+    return lax.conv_general_dilated_p.bind(images, padded, **parameters | {"padding": padding})
 
 
 cpu_lowering.register(lax.conv_general_dilated_p, _rule)

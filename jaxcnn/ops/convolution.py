@@ -2,7 +2,8 @@
 
 They are those of `jax.lax`, marked for the CPU lowering of `jaxcnn.ops.conv_lowering`: in float32
 the compiled kernels of `jaxcnn.ops.native`, if those are available, otherwise convolutions in XLA's
-fast layout. GPU and TPU programs keep JAX's own convolutions and gradients.
+fast layout. TPU programs keep JAX's own convolutions and gradients, and GPU programs all but one
+gradient, see there.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,8 @@ An operation that is bound within `fast_on_cpu`, and every operation that JAX de
 (gradients, batched versions, gradients of those), carries a mark in its metadata. Where a program
 is lowered for a platform, a rule that was registered for that by `register` decides what a marked
 operation becomes. Shape checks, differentiation and batching stay JAX's own, as do all other
-platforms and all operations without the mark. The one rule for GPUs is that of the gradient of max
-pools (`jaxcnn.ops.pool_lowering`).
+platforms and all operations without the mark. GPUs have two rules, for the gradients of max pools
+(`jaxcnn.ops.pool_lowering`) and of some depthwise kernels (`jaxcnn.ops.conv_lowering`).
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def fast_on_cpu() -> Iterator[None]:
     """Marks the operations that are traced within this context.
 
     Whether they may call native kernels is decided here, by `jaxcnn.ops.native.available`.
-    On GPUs the gradient of a max pool is the one operation that differs.
+    On GPUs the gradients of max pools and of some depthwise kernels differ.
 
     >>> import jax.numpy as jnp
     >>> with fast_on_cpu():
