@@ -207,11 +207,13 @@ def _gpu_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
     if recognised is None:
         return None
     form, spec = recognised
+    numbers = parameters["dimension_numbers"]
+    channels = images.shape[numbers.lhs_spec[0]]
+    is_depthwise = form is Form.KERNEL and spec.groups == channels > 1
     ones = (1,) * len(spec.kernel_size)
-    is_depthwise = form is Form.KERNEL and spec.groups > 1
     if not is_depthwise or not spec.strides == spec.dilation == ones:
         return None
-    axes = parameters["dimension_numbers"].rhs_spec[2:]
+    axes = numbers.rhs_spec[2:]
     pads = {
         axis: max(taps + 1 - cotangent.shape[axis], 0)
         for axis, taps in zip(axes, spec.kernel_size, strict=True)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -217,49 +218,42 @@ def test_other_platforms_keep_jaxs_gradients(platform, groups):
     assert len(layouts(ours)) == 3
 
 
-def depthwise_gradient(convolve, padding):
-    """The gradient with respect to the kernel, a function of images, kernel and cotangent."""
+def grouped(convolve, padding, groups):
+    """A convolution as a function of images and kernel."""
+    options = {"dimension_numbers": NHWC, "feature_group_count": groups}
+    return lambda images, kernel: convolve(images, kernel, (1, 1), padding, **options)
 
-    def gradient(images, kernel, cotangent):
-        groups = images.shape[-1]
-        options = {"dimension_numbers": NHWC, "feature_group_count": groups}
-        result = jax.vjp(lambda k: convolve(images, k, (1, 1), padding, **options), kernel)
-        return result[1](cotangent)[0]
 
-    return gradient
+def kernel_gradient(convolution, images, kernel, cotangent):
+    return jax.vjp(lambda kernel: convolution(images, kernel), kernel)[1](cotangent)[0]
 
 
 @pytest.mark.parametrize(
-    ("size", "window", "padding", "padded"),
+    ("size", "window", "padding", "groups", "padded"),
     [
-        ((7, 7), (7, 7), "SAME", (8, 8)),
-        ((3, 9), (5, 5), "SAME", (6, 9)),
-        ((2, 2), (3, 3), ((1, 1), (2, 0)), (4, 4)),
-        ((8, 8), (7, 7), "SAME", None),
-        ((9, 9), (3, 3), "VALID", None),
+        ((7, 7), (7, 7), "SAME", 6, (8, 8)),
+        ((3, 9), (5, 5), "SAME", 6, (6, 9)),
+        ((2, 2), (3, 3), ((1, 1), (2, 0)), 6, (4, 4)),
+        ((8, 8), (7, 7), "SAME", 6, None),
+        ((9, 9), (3, 3), "VALID", 6, None),
+        ((7, 7), (7, 7), "SAME", 3, None),
+        ((7, 7), (7, 7), "SAME", 1, None),
     ],
 )
 def test_gpus_pad_depthwise_gradients_of_images_as_small_as_the_kernel(
-    size, window, padding, padded
+    size, window, padding, groups, padded
 ):
     """The cotangent, which is the kernel of that convolution, becomes larger than the gradient."""
     keys = jax.random.split(jax.random.key(0), 3)
     images = jax.random.normal(keys[0], (2, *size, 6))
-    kernel = jax.random.normal(keys[1], (*window, 1, 6))
-    ours = depthwise_gradient(conv_general_dilated, padding)
-    reference = depthwise_gradient(lax.conv_general_dilated, padding)
-    shape = jax.eval_shape(
-        lambda x, k: conv_general_dilated(
-            x, k, (1, 1), padding, dimension_numbers=NHWC, feature_group_count=6
-        ),
-        images,
-        kernel,
-    ).shape
-    arrays = images, kernel, jax.random.normal(keys[2], shape)
-    text = lowered_text(ours, *arrays, platform="cuda")
-    expected_size = padded or shape[1:3]
-    operand = "x".join(map(str, (2, *expected_size, 6)))
+    kernel = jax.random.normal(keys[1], (*window, 6 // groups, 6))
+    reference = grouped(lax.conv_general_dilated, padding, groups)
+    cotangent = jax.random.normal(keys[2], jax.eval_shape(reference, images, kernel).shape)
+    ours = partial(kernel_gradient, grouped(conv_general_dilated, padding, groups))
+    text = lowered_text(ours, images, kernel, cotangent, platform="cuda")
+    operand = "x".join(map(str, (2, *(padded or cotangent.shape[1:3]), 6)))
     assert re.search(rf"stablehlo.convolution.*, tensor<{operand}xf32>\)", text)
     assert ("stablehlo.pad" in text) == (padded is not None)
-    result = run_program_for_a_gpu(ours, *arrays)
-    np.testing.assert_allclose(result, reference(*arrays), rtol=1e-5, atol=2e-5)
+    result = run_program_for_a_gpu(ours, images, kernel, cotangent)
+    expected = kernel_gradient(reference, images, kernel, cotangent)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-5)
