@@ -224,17 +224,17 @@ def _gpu_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
 
 
 def _pad_and_convolve(
-    parameters: dict, pads: dict[int, int], images: Array, kernel: Array
+    parameters: dict, pads: dict[int, int], images: Array, cotangent: Array
 ) -> Array:
-    """The same convolution, with zeros behind the image axes of both operands.
+    """The same kernel gradient, with zeros behind the image axes of both operands.
 
     Args:
       parameters: of the operation.
-      pads: how many zeros, by axis of `kernel`, in the order of the image axes.
-      images, kernel: the operands.
+      pads: how many zeros, by axis of `cotangent`, in the order of the image axes.
+      images, cotangent: the operands.
     """
-    behind = [(0, pads.get(axis, 0), 0) for axis in range(kernel.ndim)]
-    padded = lax.pad(kernel, jnp.zeros((), kernel.dtype), behind)
+    behind = [(0, pads.get(axis, 0), 0) for axis in range(cotangent.ndim)]
+    padded = lax.pad(cotangent, jnp.zeros((), cotangent.dtype), behind)
     paddings = zip(parameters["padding"], pads.values(), strict=True)
     padding = tuple((low, high + count) for (low, high), count in paddings)
     return lax.conv_general_dilated_p.bind(images, padded, **parameters | {"padding": padding})
