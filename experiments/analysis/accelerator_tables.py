@@ -57,9 +57,16 @@ def width_tables(records: Sequence[Record]) -> str:
 
 
 def kernels_table(records: Sequence[Record]) -> str:
-    """The rate of each operation and its share of what the device allows."""
+    """The rate of each operation, its share of what the device allows, and when copies pay."""
     ordered = sorted(records, key=lambda record: record.settings["kernel"])
-    return _table(ordered, {"kernel": "kernel"}, _KERNELS)
+    timed = [record for record in ordered if "call_time" in record.metrics]
+    lines = [
+        f"- {_where(record)}: a product of square matrices takes less time than in NumPy, copies "
+        f"included, from {record.metrics['break_even_size']:,.0f} rows on."
+        for record in ordered
+        if "break_even_size" in record.metrics
+    ]
+    return "\n".join([_table(timed, {"kernel": "kernel"}, _KERNELS), "", *lines]).rstrip()
 
 
 def parity_list(records: Sequence[Record]) -> str:

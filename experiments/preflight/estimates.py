@@ -31,22 +31,22 @@ def estimate_step(
 
 
 def estimate_metrics(
-    found: TimeEstimate, examples: int | None, price_per_hour: float | None, epoch: int | None
+    estimate: TimeEstimate, examples: int | None, price_per_hour: float | None, epoch: int | None
 ) -> Metrics:
     """The estimate by the names of `METRICS`.
 
     Args:
-      found: the time of a step.
+      estimate: of the time of a step.
       examples: per step; None if that is not known.
       price_per_hour: of the target, in US dollars; None if that is not known.
       epoch: examples of an epoch; None if that is not known.
     """
-    ends = {"": found.seconds, "_low": found.low, "_high": found.high}
+    ends = {"": estimate.seconds, "_low": estimate.low, "_high": estimate.high}
     metrics = {f"step_time_estimate{end}": seconds for end, seconds in ends.items()}
     if not examples:
         return metrics
     # the fastest step is the highest rate
-    times = {"": found.seconds, "_low": found.high, "_high": found.low}
+    times = {"": estimate.seconds, "_low": estimate.high, "_high": estimate.low}
     for end, seconds in times.items():
         metrics[f"images_per_second_estimate{end}"] = examples / seconds
     for end, seconds in ends.items() if price_per_hour else ():
@@ -57,11 +57,12 @@ def estimate_metrics(
     return metrics
 
 
-def remarks(found: TimeEstimate) -> Sequence[str]:
+def remarks(estimate: TimeEstimate) -> Sequence[str]:
     """What a reader of an estimate should know."""
-    largest = sorted(found.shares.items(), key=lambda item: -item[1])[:3]
+    largest = sorted(estimate.shares.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{kind} {share:.0%}" for kind, share in largest)
+    source = "of other small programs" if estimate.is_small else "on devices that it had not seen"
     return (
         f"estimate: the sum of the kernels' rooflines, fitted to published runs; interval of 90 %, "
-        f"by its misses on devices that it had not seen; of the time: {parts}",
+        f"by its misses {source}; of the time: {parts}",
     )

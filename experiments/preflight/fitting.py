@@ -21,6 +21,7 @@ from experiments.preflight.time_model import (
     Kernels,
     Parameters,
     Rates,
+    is_small,
     rates,
     total_time,
 )
@@ -60,8 +61,7 @@ class FitResult:
     def predict(self, run: TrainingRun, *, knows_software: bool = True) -> float:
         """Seconds of a step; of unknown software without its factor."""
         limits = _limits(run)
-        kernels = Kernels.of(program_costs()[run.program])
-        seconds = total_time(kernels, limits, self.parameters[limits.family])
+        seconds = total_time(_kernels(run), limits, self.parameters[limits.family])
         return seconds * (self.software.get(_software(run), 1.0) if knows_software else 1.0)
 
 
@@ -98,20 +98,16 @@ class HeldOut:
 def fit(runs: Sequence[TrainingRun]) -> FitResult:
     """Fits the parameters to runs of known rates.
 
-    Runs of small programs, which take less than twice the time of starting their kernels, are left
-    out: what a start takes there differs by more than the model has a parameter for.
+    Runs of small programs (`time_model.is_small`, by the medians of the priors) are left out.
     """
     priors = [
         (family, name, median, factor)
         for family in FAMILIES
-        for name, (median, factor) in (TPU_PRIORS if family == "tpu" else PRIORS).items()
+        for name, (median, factor) in _priors(family).items()
     ]
     software = sorted({_software(run) for run in runs if run.software != XLA_ON_TPU})
     rows = [
-        (run, Kernels.of(costs), _limits(run))
-        for run in runs
-        for costs in [program_costs()[run.program]]
-        if run.step_time > 2 * PRIORS["launch"][0] * sum(item.count for item in costs)
+        (run, _kernels(run), _limits(run)) for run in runs if not _is_small(run, _medians(run))
     ]
 
     def unpack(deviations: np.ndarray) -> FitResult:
@@ -163,9 +159,32 @@ def without_run() -> list[HeldOut]:
 
 def final_fit() -> Fit:
     """The parameters fitted to all runs, and the uncertainty of an estimate."""
-    misses = [math.log(item.seconds_any / item.run.step_time) for item in without_chip()]
-    spread = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
-    return Fit(fit(calibration_runs()).parameters, math.exp(spread))
+    parameters = fit(calibration_runs()).parameters
+    spreads = {}
+    for small in (False, True):
+        ratios = [
+            item.seconds_any / item.run.step_time
+            for item in without_chip()
+            if _is_small(item.run, parameters[_limits(item.run).family]) == small
+        ]
+        spreads[small] = math.exp(math.sqrt(np.mean(np.log(ratios) ** 2)))
+    return Fit(parameters, spreads[False], spreads[True])
+
+
+def _priors(family: str) -> dict[str, tuple[float, float]]:
+    return TPU_PRIORS if family == "tpu" else PRIORS
+
+
+def _medians(run: TrainingRun) -> Parameters:
+    return {name: median for name, (median, _) in _priors(_limits(run).family).items()}
+
+
+def _is_small(run: TrainingRun, parameters: Parameters) -> bool:
+    return is_small(_kernels(run), _limits(run), parameters)
+
+
+def _kernels(run: TrainingRun) -> Kernels:
+    return Kernels.of(program_costs()[run.program])
 
 
 def _held_out(result: FitResult, run: TrainingRun) -> HeldOut:

@@ -22,6 +22,7 @@ FIT = Path(__file__).with_name("time_model.json")
 FAMILIES = ("gpu", "tpu")
 INTERVAL = 1.645  # standard deviations to each side: 90 %
 REFERENCE_RIDGE = 100.0  # FLOP/B
+SMALL = 0.8  # share of the time that launches take of a program from which it counts as small
 _HALF = ("bfloat16", "float16")
 
 # half, tf32, float32: share of the peak that products and convolutions reach on a device with
@@ -81,12 +82,14 @@ class TimeEstimate:
     Attributes:
       seconds, low, high: the estimate and the ends of its interval.
       shares: share of the time by kind of kernel, of ``launch``, and of ``communication``.
+      is_small: whether the interval is that of small programs (`is_small`).
     """
 
     seconds: float
     low: float
     high: float
     shares: dict[str, float]
+    is_small: bool
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,12 @@ class Fit:
       uncertainty: one standard deviation of an estimate, as a factor: the root mean square of the
         logarithms of estimate over measurement, of runs on devices that the fit had not seen, in
         software that it does not know.
+      uncertainty_of_small: the same of small programs (`is_small`).
     """
 
     parameters: dict[str, Parameters]
     uncertainty: float
+    uncertainty_of_small: float
 
 
 @functools.cache
@@ -140,10 +145,24 @@ def kernel_times(kernels: Kernels, limits: Rates, parameters: Parameters) -> np.
     return (traffic**power + (kernels.flops / reached) ** power) ** (1 / power)
 
 
+def launch_time(kernels: Kernels, parameters: Parameters) -> float:
+    """Seconds of the launches of all rows."""
+    return parameters["launch"] * float(kernels.counts.sum())
+
+
 def total_time(kernels: Kernels, limits: Rates, parameters: Parameters) -> float:
     """Seconds of all rows, launches included."""
-    launches = parameters["launch"] * float(kernels.counts.sum())
-    return launches + float(kernel_times(kernels, limits, parameters).sum())
+    computation = float(kernel_times(kernels, limits, parameters).sum())
+    return launch_time(kernels, parameters) + computation
+
+
+def is_small(kernels: Kernels, limits: Rates, parameters: Parameters) -> bool:
+    """Whether a program takes its time for launches, at least `SMALL` of it.
+
+    What a launch takes then differs more than the model has a parameter for.
+    """
+    total = total_time(kernels, limits, parameters)
+    return launch_time(kernels, parameters) >= SMALL * total
 
 
 def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0.0) -> TimeEstimate:
@@ -156,12 +175,13 @@ def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0
     """
     fit, kernels = saved_fit(), Kernels.of(items)
     parameters = fit.parameters[limits.family]
-    parts = {"launch": parameters["launch"] * float(kernels.counts.sum())}
+    parts = {"launch": launch_time(kernels, parameters)}
     for kind, seconds in zip(kernels.kinds, kernel_times(kernels, limits, parameters), strict=True):
         parts[kind] = parts.get(kind, 0.0) + float(seconds)
     if communication:
         parts["communication"] = communication
     total = math.fsum(parts.values())
-    factor = fit.uncertainty**INTERVAL
+    small = is_small(kernels, limits, parameters)
+    factor = (fit.uncertainty_of_small if small else fit.uncertainty) ** INTERVAL
     shares = {kind: seconds / total for kind, seconds in parts.items()} if total else {}
-    return TimeEstimate(total, total / factor, total * factor, shares)
+    return TimeEstimate(total, total / factor, total * factor, shares, small)

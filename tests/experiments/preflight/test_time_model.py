@@ -9,7 +9,7 @@ import pytest
 
 from experiments.hardware import table
 from experiments.preflight import fitting, time_model
-from experiments.preflight.estimates import estimate_metrics, estimate_step
+from experiments.preflight.estimates import estimate_metrics, estimate_step, remarks
 from experiments.preflight.measured_runs import calibration_runs, measured_runs
 from experiments.preflight.operation import ELEMENTWISE, GROUPED, PRODUCT, Operation
 from experiments.preflight.published_runs import (
@@ -77,10 +77,34 @@ def test_an_estimate_has_the_interval_of_the_misses_of_the_fit():
     assert (estimate.seconds / estimate.low, estimate.high / estimate.seconds) == pytest.approx(
         (factor,) * 2
     )
-    assert 1.1 < fit.uncertainty < 1.5
+    assert 1.1 < fit.uncertainty < 1.5 and not estimate.is_small
     assert (
         sum(estimate.shares.values()) == pytest.approx(1.0) and estimate.shares["communication"] > 0
     )
+
+
+def test_a_small_program_takes_its_time_for_launches():
+    """Launches of 8 s and kernels of 2 s: 80 %; with one byte more it is not small."""
+    parameters = PARAMETERS | {"launch": 1.0}
+    assert time_model.is_small(make_traffic(100.0), LIMITS, parameters)
+    assert not time_model.is_small(make_traffic(101.0), LIMITS, parameters)
+
+
+def make_traffic(size: float) -> Kernels:
+    """Eight kernels that move `size` bytes in all."""
+    return Kernels.of([Operation(ELEMENTWISE, 0.0, size, count=8)])
+
+
+def test_an_estimate_of_a_small_program_has_the_interval_of_such_programs():
+    fit = time_model.saved_fit()
+    estimate = time_model.estimate([Operation(ELEMENTWISE, 0.0, 1.0, count=50)], LIMITS)
+    assert not estimate.is_small  # at 100 B/s
+    limits = Rates("gpu", "half", peak=1e15, bandwidth=1e12)
+    small = time_model.estimate([Operation(ELEMENTWISE, 0.0, 1.0, count=50)], limits)
+    factor = fit.uncertainty_of_small**INTERVAL
+    assert small.is_small and fit.uncertainty_of_small > fit.uncertainty
+    assert (small.seconds / small.low, small.high / small.seconds) == pytest.approx((factor,) * 2)
+    assert "of other small programs" in remarks(small)[0]
 
 
 def test_a_chip_of_two_devices_is_divided_between_them():
@@ -95,7 +119,7 @@ def test_a_chip_of_two_devices_is_divided_between_them():
 
 def test_metrics_of_an_estimate():
     """A step of 2 s with 100 images at 3.6 $ an hour: 50 images/s, 0.002 $ a step."""
-    metrics = estimate_metrics(TimeEstimate(2.0, 1.0, 4.0, {}), 100, 3.6, 1_000)
+    metrics = estimate_metrics(TimeEstimate(2.0, 1.0, 4.0, {}, is_small=False), 100, 3.6, 1_000)
     assert metrics["step_time_estimate"] == 2.0 and metrics["step_time_estimate_high"] == 4.0
     assert metrics["images_per_second_estimate"] == 50.0
     assert metrics["images_per_second_estimate_low"] == 25.0
@@ -227,6 +251,9 @@ def test_the_errors_that_the_documents_state():
             run = item.run
             row = f"| `{run.model}`, batch {run.batch}, {run.precision} | {run.rate:,.0f} | "
             assert f"{row}{item.rate:,.0f} | {run.software} |" in text
-    assert time_model.saved_fit().uncertainty == pytest.approx(
-        fitting.final_fit().uncertainty, rel=0.01
-    )
+    saved, fitted = time_model.saved_fit(), fitting.final_fit()
+    assert saved.uncertainty == pytest.approx(fitted.uncertainty, rel=0.01)
+    assert saved.uncertainty_of_small == pytest.approx(fitted.uncertainty_of_small, rel=0.01)
+    factor, small = saved.uncertainty**INTERVAL, saved.uncertainty_of_small**INTERVAL
+    assert f"a factor of {factor:.1f} to each side" in text
+    assert f"For small programs it is a factor of {small:.1f}" in text
