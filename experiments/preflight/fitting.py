@@ -106,9 +106,7 @@ def fit(runs: Sequence[TrainingRun]) -> FitResult:
         for name, (median, factor) in _priors(family).items()
     ]
     software = sorted({_software(run) for run in runs if run.software != XLA_ON_TPU})
-    rows = [
-        (run, _kernels(run), _limits(run)) for run in runs if not _is_small(run, _medians(run))
-    ]
+    rows = [(run, _kernels(run), _limits(run)) for run in runs if not _is_small(run, _medians(run))]
 
     def unpack(deviations: np.ndarray) -> FitResult:
         values = iter(deviations)
