@@ -146,8 +146,8 @@ def _interleave(
     from experiments.harness.interleaved_runs import prepare, run_round
 
     with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as scratch:
-        kept = Path(config.results or scratch).expanduser().absolute()
-        folders = [kept / side for side in ("baseline", "candidate")]
+        results = Path(config.results or scratch).expanduser().absolute()
+        folders = [results / side for side in ("baseline", "candidate")]
         versions = [
             prepare(name, Path(scratch, f"installed-{side}"))
             for side, name in enumerate((config.baseline, config.candidate))

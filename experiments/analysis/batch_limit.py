@@ -60,8 +60,8 @@ def limit(records: Sequence[Record]) -> Limit:
         if too_large is not None:
             far = {b: size for b, size in sizes.items() if b <= FAR_FROM_LIMIT * (observed or 0)}
         available = [r.metrics["memory_limit"] - _besides(r, metric) for r in limited]
-        chosen = far if len(far) > 1 else sizes
-        predicted = largest_batch(chosen, min(available)) if available else None
+        basis_sizes = far if len(far) > 1 else sizes
+        predicted = largest_batch(basis_sizes, min(available)) if available else None
         if predicted is not None:
             predictions.append((predicted, basis))
     predicted, basis = min(predictions, default=(None, ""))

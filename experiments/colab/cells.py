@@ -67,8 +67,8 @@ def run_module(module: str, *arguments: object) -> None:
 def _environment() -> dict[str, str]:
     """The environment of the notebook, with this project on the path, and without colors."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    kept = {name: value for name, value in os.environ.items() if name not in _COLOR_VARIABLES}
-    return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1"}
+    variables = {name: value for name, value in os.environ.items() if name not in _COLOR_VARIABLES}
+    return variables | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUTF8": "1"}
 
 
 def _echo(lines: Iterable[str]) -> str:

@@ -47,11 +47,11 @@ def find(source: str, results: Path) -> Path:
       results: the results folder that `keep` was given.
     """
     place = Path(source).expanduser()
-    kept = results / UPLOADS / place.name
-    if place.exists() or not kept.is_file():
+    copy = results / UPLOADS / place.name
+    if place.exists() or not copy.is_file():
         return place
-    print(f"{source}: found on Google Drive, in {kept.parent}")
-    return kept
+    print(f"{source}: found on Google Drive, in {copy.parent}")
+    return copy
 
 
 def keep(file: Path, results: Path) -> None:
@@ -64,23 +64,23 @@ def keep(file: Path, results: Path) -> None:
       file: a file; a folder is not copied.
       results: the results folder.
     """
-    kept = results / UPLOADS / file.name
+    copy = results / UPLOADS / file.name
     if not file.is_file() or _contains(file) or not _contains(results):
         return
-    partial = kept.with_name(f".{file.name}.partial")
+    partial = copy.with_name(f".{file.name}.partial")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        if kept.is_file() and filecmp.cmp(file, kept):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if copy.is_file() and filecmp.cmp(file, copy):
             return
         shutil.copy2(file, partial)
-        os.replace(partial, kept)
+        os.replace(partial, copy)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         reason = error.strerror or error
         print(f"{file}: not kept on Google Drive ({reason}); upload it again after a disconnect")
         return
-    print(f"{file}: kept on Google Drive, in {kept.parent}")
+    print(f"{file}: kept on Google Drive, in {copy.parent}")
 
 
 def kept_archives(results: Path) -> list[Path]:

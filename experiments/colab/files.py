@@ -82,14 +82,15 @@ def _uploaded(results: Path, named: set[str]) -> list[Path]:
     """The zip files that were uploaded earlier, except those named; else the browser uploads."""
     from google.colab import files
 
-    kept = [archive for archive in google_drive.kept_archives(results) if archive.name not in named]
-    if not kept:
+    archives = google_drive.kept_archives(results)
+    others = [archive for archive in archives if archive.name not in named]
+    if not others:
         return [Path(name) for name in files.upload()]  # saved next to the notebook
     print(
-        f"uploaded earlier: {', '.join(archive.name for archive in kept)} in {kept[0].parent}; "
+        f"uploaded earlier: {', '.join(archive.name for archive in others)} in {others[0].parent}; "
         "put further zip files there"
     )
-    return kept
+    return others
 
 
 def _record_folders(source: Path) -> list[Path]:

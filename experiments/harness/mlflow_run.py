@@ -22,9 +22,10 @@ def exists(log_dir: epath.Path, study: str, case: str) -> bool:
     if not database.exists():
         return False
     query = "SELECT 1 FROM tags WHERE key = 'case' AND value = ? LIMIT 1"
+    address = f"file:{database}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as opened:
-            return opened.execute(query, (case,)).fetchone() is not None
+        with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            return connection.execute(query, (case,)).fetchone() is not None
     except sqlite3.Error:  # another program's
         return False
 

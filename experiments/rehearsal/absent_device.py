@@ -134,10 +134,10 @@ class _Compiler:
             if self.available and program.memory and program.memory > self.available:
                 program.state = "out_of_memory"
             self._keep(digest, program, start, executable)
-        kept = self._executables[digest]
-        if isinstance(kept, Exception):
-            raise kept
-        return _Executable(kept, traced, self.programs[digest], self._large)
+        outcome = self._executables[digest]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return _Executable(outcome, traced, self.programs[digest], self._large)
 
     def _keep(
         self,
