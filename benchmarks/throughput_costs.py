@@ -3,18 +3,26 @@
 Traces the programs of the published runs in `experiments/preflight/throughput.toml` and of this
 project's own on accelerators, writes their operations into `throughput_costs.json` beside it, fits
 the model, and writes the fit into `time_model.json`. Prints each run beside its prediction by a fit
-without its chip. Run it after a change to the rule of fusion or to the runs; takes minutes.
+without its chip. The published records of the preflight get estimates by the new fit, from the
+operations that they hold. Run it after a change to the rule of fusion or to the runs; takes
+minutes.
 """
 
 import dataclasses
 import json
 import statistics
+from pathlib import Path
 
 from benchmarks import command
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
+from experiments.preflight.measured_cases import measured_records
 from experiments.preflight.measured_runs import calibration_runs
 from experiments.preflight.published_runs import COSTS, trace_costs
-from experiments.preflight.time_model import FIT
+from experiments.preflight.time_model import FIT, saved_fit
+from experiments.records import load, to_json
+from experiments.records.published import PUBLISHED
+from experiments.studies.preflight_records import with_estimate
+from jaxcnn.errors import InputError
 
 
 def main() -> None:
@@ -22,6 +30,9 @@ def main() -> None:
     command.refuse_options("benchmarks.throughput_costs")
     write_costs()
     FIT.write_text(json.dumps(dataclasses.asdict(final_fit()), indent=1) + "\n")
+    saved_fit.cache_clear()
+    for path in sorted((PUBLISHED / "preflight").glob("*.json")):
+        estimate_again(path)
     print(errors("without its chip", without_chip()))
     print(errors("without the run", without_run()))
 
@@ -32,12 +43,21 @@ def write_costs() -> None:
     costs = {}
     for name, run in sorted(programs.items()):
         print(name, flush=True)
-        costs[name] = [
-            [item.kind, round(item.flops), round(item.bytes), round(item.work), item.count]
-            for item in trace_costs(run)
-        ]
+        costs[name] = [item.row for item in trace_costs(run)]
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in costs.items())
     COSTS.write_text(f"{{\n{lines}\n}}\n")
+
+
+def estimate_again(path: Path) -> None:
+    """Replaces the estimates in a file of records that hold the operations of their programs."""
+    records, problems = load([path])
+    if problems:
+        raise InputError(problems[0])
+    measured = measured_records()
+    estimated = [with_estimate(record, measured) for record in records]
+    if estimated != records:
+        rows = (json.dumps(to_json(record)) for record in estimated)
+        path.write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
 
 def errors(title: str, rows: list[HeldOut]) -> str:

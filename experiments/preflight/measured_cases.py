@@ -23,9 +23,9 @@ _COMPARED_SETTINGS = (
 _DEFAULTS = {"precision": "float32"}  # of records that leave it out
 
 
-def measured_records(results: str) -> list[Record]:
-    """Records of measurements in a results folder, after the published ones."""
-    return [*_published(), *_load(epath.Path(results).expanduser())]
+def measured_records(results: str | None = None) -> list[Record]:
+    """The published records of measurements, then those in a results folder, if one is given."""
+    return [*_published(), *(_load(epath.Path(results).expanduser()) if results else ())]
 
 
 @functools.cache

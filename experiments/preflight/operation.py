@@ -44,6 +44,15 @@ class Operation:
     equation: Any = dataclasses.field(default=None, compare=False, repr=False)
     fusion: Fusion | None = dataclasses.field(default=None, compare=False, repr=False)
 
+    @property
+    def row(self) -> list[Any]:
+        """The kind and the figures, rounded, to keep them in a file; ``Operation(*row)`` has them.
+
+        >>> Operation(*Operation("product", 48.0, 104.2).row)
+        Operation(kind='product', flops=48, bytes=104, work=0, count=1)
+        """
+        return [self.kind, round(self.flops), round(self.bytes), round(self.work), self.count]
+
     def scaled(self, times: float, count: int) -> "Operation":
         """Operations with a multiple of the figures, and with another count."""
         return dataclasses.replace(

@@ -17,15 +17,14 @@ from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
 from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.estimates import estimate_metrics, estimate_step
-from experiments.preflight.estimates import remarks as estimate_remarks
-from experiments.preflight.measured_cases import measured_records, measured_step_time
+from experiments.preflight.measured_cases import measured_records
 from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
 from experiments.studies.preflight_records import (
     IF_GIVEN,
     compile_request,
+    estimate_case,
     price_of_chip,
     program_spec,
 )
@@ -178,7 +177,14 @@ def measure(case: Case, context: Context) -> CaseResult:
             limit = find_largest(compiler, spec, result, full_effort=is_full)
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
     bounds = _bound(case.config, result, spec, target, epoch_images)
-    estimate, remarks = _estimate(case, result, bounds, target, epoch_images)
+    estimate, remarks = estimate_case(
+        settings,
+        result.operations,
+        bounds.metrics,
+        target,
+        epoch_images,
+        measured_records(case.config.results),
+    )
     remarks = [*remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
     remarks += [*bounds.remarks, *([BOUND] if "step_time_bound" in bounds.metrics else [])]
     remarks += filter(None, (libraries.untested(target), compiler.cache.problem))
@@ -231,40 +237,9 @@ def _provenance(
         "compiler": settings["compiler"],
         "level": "lowest" if settings["effort"] == "quick" else "the compiler's own",
         "epoch_images": epoch_images,
+        "operations": [item.row for item in result.operations],
         "collectives": [
             {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
             for entry in result.collectives or ()
         ],
     }
-
-
-def _estimate(
-    case: Case, result: CompileResult, bounds: Bound, target: Target, epoch_images: int
-) -> tuple[dict[str, float], list[str]]:
-    """The expected time and cost of a step, and remarks; with the measured time if there is one."""
-    communication = bounds.metrics.get("communication_bound")
-    precision = case.settings["precision"]
-    estimate = estimate_step(result.operations, target, precision, communication)
-    if estimate is None:
-        return {}, []
-    price = bounds.metrics.get("price_per_hour")
-    metrics = estimate_metrics(estimate, case.settings["batch_size"], price, epoch_images)
-    if communication:
-        metrics["communication_share_estimate"] = communication / estimate.seconds
-    remarks = list(estimate_remarks(estimate))
-    if (measured := _measured(case, target)) is not None:
-        metrics["step_time_estimate_error"] = estimate.seconds / measured - 1
-        remarks.append(
-            f"measured: {measured:.4g} s a step; the estimate is off by "
-            f"{estimate.seconds / measured - 1:+.0%}"
-        )
-    return metrics, remarks
-
-
-def _measured(case: Case, target: Target) -> float | None:
-    """Seconds of a step of the same case, from the results folder and the published records."""
-    if target.device is None:
-        return None
-    measured = measured_records(case.config.results)
-    device_count = parallel.device_count(case.settings["strategy"], target.devices)
-    return measured_step_time(measured, target.device, device_count, case.settings)

@@ -7,7 +7,14 @@ import re
 import pytest
 
 from experiments import records
-from experiments.preflight import cache, compiler_process, libraries, targets, terminal
+from experiments.preflight import (
+    cache,
+    compiler_process,
+    libraries,
+    targets,
+    terminal,
+    time_model,
+)
 from experiments.preflight import compiler as compilers
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
@@ -169,6 +176,33 @@ def test_a_known_case_is_shown_at_another_price_without_compiling(tmp_path, capf
     assert "at $12 an hour" in output
     cost = readable("cost_per_epoch_estimate", 3 * first.metrics["cost_per_epoch_estimate"])
     assert re.search(rf"costs +{re.escape(cost)} .* an epoch of", output)
+
+
+@needs_libtpu
+def test_a_known_case_is_estimated_by_the_current_time_model(tmp_path, capfd, monkeypatch):
+    options = ("--target=tpu-v5e-1", "--model=logistic", "--fixed-batch", "--json")
+    run(tmp_path, *options)
+    fit = time_model.saved_fit()
+    slow = {family: values | {"launch": 1.0} for family, values in fit.parameters.items()}
+    slow_fit = dataclasses.replace(fit, parameters=slow)
+    monkeypatch.setattr(time_model, "saved_fit", lambda: slow_fit)
+    monkeypatch.setattr(compiler_process, "serve", None)  # no compiler
+    capfd.readouterr()
+    run(tmp_path, *options)
+    (shown,) = json.loads(capfd.readouterr().out)["records"]
+    launches = sum(row[-1] for row in shown["provenance"]["operations"])
+    assert shown["metrics"]["step_time_estimate"] == pytest.approx(launches, rel=0.01)
+
+
+def test_a_record_without_operations_is_made_again(tmp_path):
+    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
+    run(tmp_path, *options)
+    (path,) = (tmp_path / "results" / "preflight").glob("*.json")
+    saved = json.loads(path.read_text())
+    del saved["provenance"]["operations"]
+    path.write_text(json.dumps(saved))
+    _, loaded = run(tmp_path, *options)
+    assert ["operations" in record.provenance for record in loaded] == [False, True]
 
 
 def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):

@@ -1,0 +1,82 @@
+"""Estimates of records of the preflight, by the time model as it is."""
+
+import pytest
+
+from experiments.preflight import time_model
+from experiments.preflight.measured_cases import measured_records
+from experiments.preflight.operation import ELEMENTWISE, PRODUCT, Operation
+from experiments.preflight.targets import target
+from experiments.records import Record, load
+from experiments.records.published import PUBLISHED
+from experiments.studies.preflight_records import with_estimate
+
+MATRIX = PUBLISHED / "preflight" / "2026-11-matrix.json"
+OPERATIONS = (Operation(PRODUCT, 1e12, 1e9, count=3), Operation(ELEMENTWISE, 0.0, 2e9, 1e9, 5))
+
+
+def make_record(**provenance) -> Record:
+    settings = {
+        "target": "gpu-h100",
+        "model": "a",
+        "batch_size": 100,
+        "precision": "bfloat16",
+        "strategy": "jit",
+    }
+    metrics = {"step_time_estimate": 7.0, "cost_per_epoch_estimate": 1.0, "price_per_hour": 3.6}
+    remarks = ["estimate: of before", "measured: of before", "memory is the compiler's plan"]
+    return Record(
+        "preflight",
+        "a",
+        "predicted",
+        settings=settings,
+        metrics=metrics,
+        provenance={"remarks": remarks, "epoch_images": 1000} | provenance,
+    )
+
+
+def test_a_record_is_estimated_again_from_its_operations():
+    record = make_record(operations=[item.row for item in OPERATIONS])
+    chip = time_model.rates(target("gpu-h100").device, "bfloat16")
+    seconds = time_model.estimate(OPERATIONS, chip).seconds
+    estimated = with_estimate(record, [])
+    assert estimated.metrics["step_time_estimate"] == pytest.approx(seconds)
+    assert estimated.metrics["images_per_second_estimate"] == pytest.approx(100 / seconds)
+    # ten steps an epoch, at 0.001 $ a second
+    assert estimated.metrics["cost_per_epoch_estimate"] == pytest.approx(0.01 * seconds)
+    assert estimated.metrics["price_per_hour"] == 3.6
+    first, *others = estimated.provenance["remarks"]
+    assert first.startswith("estimate: the sum") and others == ["memory is the compiler's plan"]
+    assert with_estimate(estimated, []) == estimated
+
+
+def test_the_estimate_is_compared_with_the_newest_measurement():
+    record = make_record(operations=[item.row for item in OPERATIONS])
+    measured = Record(
+        "train",
+        "b",
+        "ok",
+        settings={"model": "a", "batch_size": 100, "precision": "bfloat16"},
+        metrics={"step_time": 0.5},
+        provenance={"accelerator": "NVIDIA H100 80GB HBM3"},
+    )
+    estimated = with_estimate(record, [measured])
+    error = estimated.metrics["step_time_estimate"] / 0.5 - 1
+    assert estimated.metrics["step_time_estimate_error"] == pytest.approx(error)
+    assert estimated.provenance["remarks"][1].startswith("measured: 0.5 s a step")
+
+
+def test_a_record_without_operations_is_returned_as_it_is():
+    record = make_record()
+    assert with_estimate(record, []) is record
+
+
+def test_published_estimates_are_those_of_the_saved_fit():
+    """All of one model, so that they can be compared; else run `benchmarks.throughput_costs`."""
+    measured = measured_records()
+    records, problems = load([MATRIX], validated=True)
+    assert problems == [] and len(records) > 3000
+    for record in records:
+        # a compiler that crashed left none
+        assert "operations" in record.provenance or record.status == "failed", record.case
+        metrics = with_estimate(record, measured).metrics
+        assert metrics == pytest.approx(record.metrics, rel=1e-6), record.case
