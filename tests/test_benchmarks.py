@@ -1,12 +1,15 @@
 """The command lines of the benchmarks."""
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import throughput_costs
+from experiments.records import Record, load, to_json
 from jaxcnn.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -27,3 +30,33 @@ def test_bad_input_is_one_line_and_exit_code_2():
     assert (result.returncode, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert "unknown model 'lenet55': did you mean 'lenet5'?" in line
+
+
+def test_a_file_of_records_is_estimated_again(tmp_path):
+    """Records without operations stay as they are, and so does a file without a change."""
+    path = tmp_path / "records.json"
+    settings = {
+        "target": "gpu-h100",
+        "model": "lenet5",
+        "batch_size": 8,
+        "image_size": 32,
+        "precision": "bfloat16",
+        "strategy": "jit",
+    }
+    origin = {"time": "2026-11-27", "epoch_images": 100, "remarks": []}
+    known = origin | {"operations": [["elementwise", 0, 10**9, 0, 1]]}
+    old = {"step_time_estimate": 7.0}
+    rows = [
+        Record("preflight", "a", "predicted", "", settings, old, provenance=known),
+        Record("preflight", "b", "predicted", "", settings, old, provenance=origin),
+    ]
+    path.write_text(json.dumps([to_json(row) for row in rows]))
+    throughput_costs.estimate_again(path)
+    first, second = load([path])[0]
+    # 1 GB at 3.35 TB/s, and somewhat more
+    assert 3e-4 < first.metrics["step_time_estimate"] < 9e-4
+    assert second == rows[1]
+    path.write_text(json.dumps([to_json(first), to_json(second)], indent=3))
+    text = path.read_text()
+    throughput_costs.estimate_again(path)
+    assert path.read_text() == text
