@@ -4,8 +4,9 @@ Traces the programs of the published runs in `experiments/preflight/throughput.t
 project's own on accelerators, writes their operations into `throughput_costs.json` beside it, fits
 the model, and writes the fit into `time_model.json`. Prints each run beside its prediction by a fit
 without its chip. The published records of the preflight get estimates by the new fit, from the
-operations that they hold. Run it after a change to the rule of fusion or to the runs; takes
-minutes.
+operations that they have. Run it after a change to the rule of fusion or to the runs; takes
+minutes. After a change to the rule, compile the published records again too: their operations are
+those of the rule with which they were made.
 """
 
 import dataclasses
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from benchmarks import command
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
-from experiments.preflight.measured_cases import measured_records
 from experiments.preflight.measured_runs import calibration_runs
 from experiments.preflight.published_runs import COSTS, trace_costs
 from experiments.preflight.time_model import FIT, saved_fit
@@ -49,12 +49,11 @@ def write_costs() -> None:
 
 
 def estimate_again(path: Path) -> None:
-    """Replaces the estimates in a file of records that hold the operations of their programs."""
+    """Replaces the estimates in a file of records that have the operations of their programs."""
     records, problems = load([path])
     if problems:
         raise InputError(problems[0])
-    measured = measured_records()
-    estimated = [with_estimate(record, measured) for record in records]
+    estimated = [with_estimate(record) for record in records]
     if estimated != records:
         rows = (json.dumps(to_json(record)) for record in estimated)
         path.write_text("[\n" + ",\n".join(rows) + "\n]\n")

@@ -59,14 +59,14 @@ def width_tables(records: Sequence[Record]) -> str:
 def kernels_table(records: Sequence[Record]) -> str:
     """The rate of each operation, its share of what the device allows, and when copies pay."""
     ordered = sorted(records, key=lambda record: record.settings["kernel"])
-    timed = [record for record in ordered if "call_time" in record.metrics]
+    timed = [record for record in ordered if "break_even" not in record.provenance]
     lines = [
-        f"- {_where(record)}: a product of square matrices takes less time than in NumPy, copies "
-        f"included, from {record.metrics['break_even_size']:,.0f} rows on."
+        f"- {_where(record)}: {record.provenance['remarks'][0]}."
         for record in ordered
-        if "break_even_size" in record.metrics
+        if "break_even" in record.provenance
     ]
-    return "\n".join([_table(timed, {"kernel": "kernel"}, _KERNELS), "", *lines]).rstrip()
+    parts = [_table(timed, {"kernel": "kernel"}, _KERNELS)] if timed or not lines else []
+    return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
 
 
 def parity_list(records: Sequence[Record]) -> str:

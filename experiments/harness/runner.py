@@ -180,7 +180,7 @@ def _is_unfinished(scratch: epath.Path) -> bool:
 
 
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
-    """The record of an earlier run at current prices; None if the case is to be measured."""
+    """The record of an earlier run with current figures; None if the case is to be measured."""
     scratch = context.scratch
     if case.config.force or _is_unfinished(scratch):
         return None

@@ -175,9 +175,9 @@ class Study:
       check: ``check(case)`` opens the data and builds the network of a case without weights, as far
         as it takes to reject what is impossible. Called before anything is measured if there are
         several configurations; a single one is rejected by `measure`.
-      refresh: ``refresh(case, record)``: the record of an earlier run at current prices; None if it
-        does not hold any more, and the case has to be measured again. By default a record holds,
-        and its figures of merit are computed anew.
+      refresh: ``refresh(case, record)``: the record of an earlier run with current figures, such as
+        prices; None if it is not valid any more, and the case has to be measured again. By default
+        a record is valid, and its figures of merit are computed anew.
       spans_processes: whether a case may use the devices of several processes (``--distributed``).
       is_training_run: ``is_training_run(case)``: whether the case is a run of the training loop, of
         which ``--profile`` and ``--log-dir`` keep files.

@@ -8,6 +8,7 @@ from experiments.preflight.targets import Target
 from experiments.preflight.time_model import Rates, TimeEstimate
 
 Metrics = dict[str, float]
+ESTIMATE, MEASURED = "estimate: ", "measured: "  # with which remarks of a single case begin
 
 
 def estimate_step(
@@ -61,8 +62,12 @@ def remarks(estimate: TimeEstimate) -> Sequence[str]:
     """What a reader of an estimate should know."""
     largest = sorted(estimate.shares.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{kind} {share:.0%}" for kind, share in largest)
-    source = "of other small programs" if estimate.is_small else "on devices that it had not seen"
+    interval = (
+        "by its misses of the few small programs that were measured"
+        if estimate.is_small
+        else "of 90 %, by its misses on devices that it had not seen"
+    )
     return (
-        f"estimate: the sum of the kernels' rooflines, fitted to published runs; interval of 90 %, "
-        f"by its misses {source}; of the time: {parts}",
+        f"{ESTIMATE}the sum of the kernels' rooflines, fitted to published runs; interval "
+        f"{interval}; of the time: {parts}",
     )

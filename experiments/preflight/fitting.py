@@ -22,6 +22,7 @@ from experiments.preflight.time_model import (
     Parameters,
     Rates,
     is_small,
+    launch_time,
     rates,
     total_time,
 )
@@ -158,15 +159,19 @@ def without_run() -> list[HeldOut]:
 def final_fit() -> Fit:
     """The parameters fitted to all runs, and the uncertainty of an estimate."""
     parameters = fit(calibration_runs()).parameters
-    spreads = {}
-    for small in (False, True):
-        ratios = [
-            item.seconds_any / item.run.step_time
-            for item in without_chip()
-            if _is_small(item.run, parameters[_limits(item.run).family]) == small
-        ]
-        spreads[small] = math.exp(math.sqrt(np.mean(np.log(ratios) ** 2)))
-    return Fit(parameters, spreads[False], spreads[True])
+    small: list[HeldOut] = []
+    larger: list[HeldOut] = []
+    for item in without_chip():
+        family = _limits(item.run).family
+        (small if _is_small(item.run, parameters[family]) else larger).append(item)
+    return Fit(parameters, _uncertainty(larger), _uncertainty(small))
+
+
+def _uncertainty(items: Sequence[HeldOut]) -> float:
+    if not items:
+        raise ValueError("no runs of small programs, or none of larger ones")
+    misses = [math.log(item.seconds_any / item.run.step_time) for item in items]
+    return math.exp(math.sqrt(math.fsum(miss**2 for miss in misses) / len(misses)))
 
 
 def _priors(family: str) -> dict[str, tuple[float, float]]:
@@ -178,7 +183,9 @@ def _medians(run: TrainingRun) -> Parameters:
 
 
 def _is_small(run: TrainingRun, parameters: Parameters) -> bool:
-    return is_small(_kernels(run), _limits(run), parameters)
+    kernels = _kernels(run)
+    total = total_time(kernels, _limits(run), parameters)
+    return is_small(launch_time(kernels, parameters), total)
 
 
 def _kernels(run: TrainingRun) -> Kernels:

@@ -30,12 +30,13 @@ def measured_records(results: str | None = None) -> list[Record]:
 
 @functools.cache
 def _published() -> list[Record]:
-    return _load(epath.Path(PUBLISHED))
+    return _load(epath.Path(PUBLISHED), validated=True)
 
 
-def _load(folder: epath.Path) -> list[Record]:
+def _load(folder: epath.Path, *, validated: bool = False) -> list[Record]:
     files = sorted(folder.glob("*/*.json"))
-    return load([file for file in files if file.parent.name != _NOT_MEASURED])[0]
+    measured = [file for file in files if file.parent.name != _NOT_MEASURED]
+    return load(measured, validated=validated)[0]
 
 
 def measured_step_time(

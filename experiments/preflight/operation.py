@@ -46,7 +46,7 @@ class Operation:
 
     @property
     def row(self) -> list[Any]:
-        """The kind and the figures, rounded, to keep them in a file; ``Operation(*row)`` has them.
+        """The kind and the rounded figures, for a file; ``Operation(*row)`` restores them.
 
         >>> Operation(*Operation("product", 48.0, 104.2).row)
         Operation(kind='product', flops=48, bytes=104, work=0, count=1)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from experiments.preflight import libraries, targets
 from experiments.preflight.batches import RECOMPUTES
+from experiments.preflight.estimates import ESTIMATE, MEASURED
 from experiments.preflight.result import MEMORY_PARTS, format_bytes
 from experiments.records import Record
 from experiments.records.formatting import remarks
@@ -74,7 +75,7 @@ def print_cases(console: Console, records: Sequence[Record]) -> None:
     _print_plain(console, f"{fitting} of {len(records)} programs compile and fit")
     lines = dict.fromkeys(line for record in records for line in remarks(record))
     for line in lines:
-        if not line.startswith(("measured", "estimate:")):  # they concern single cases
+        if not line.startswith((ESTIMATE, MEASURED)):  # they concern single cases
             _print_plain(console, f"note: {line}")
 
 

@@ -156,13 +156,16 @@ def total_time(kernels: Kernels, limits: Rates, parameters: Parameters) -> float
     return launch_time(kernels, parameters) + computation
 
 
-def is_small(kernels: Kernels, limits: Rates, parameters: Parameters) -> bool:
-    """Whether a program takes its time for launches, at least `SMALL` of it.
+def is_small(launches: float, total: float) -> bool:
+    """Whether launches take at least `SMALL` of the time of a program.
 
-    What a launch takes then differs more than the model has a parameter for.
+    How long a launch takes then differs by more than the model has a parameter for.
+
+    Args:
+      launches: seconds of them.
+      total: seconds, communication included.
     """
-    total = total_time(kernels, limits, parameters)
-    return launch_time(kernels, parameters) >= SMALL * total
+    return launches >= SMALL * total
 
 
 def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0.0) -> TimeEstimate:
@@ -181,7 +184,7 @@ def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0
     if communication:
         parts["communication"] = communication
     total = math.fsum(parts.values())
-    small = is_small(kernels, limits, parameters)
+    small = is_small(parts["launch"], total)
     factor = (fit.uncertainty_of_small if small else fit.uncertainty) ** INTERVAL
     shares = {kind: seconds / total for kind, seconds in parts.items()} if total else {}
     return TimeEstimate(total, total / factor, total * factor, shares, small)

@@ -17,7 +17,6 @@ from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
 from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.measured_cases import measured_records
 from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
@@ -180,10 +179,11 @@ def measure(case: Case, context: Context) -> CaseResult:
     estimate, remarks = estimate_case(
         settings,
         result.operations,
-        bounds.metrics,
         target,
-        epoch_images,
-        measured_records(case.config.results),
+        communication=bounds.metrics.get("communication_bound"),
+        price=bounds.metrics.get("price_per_hour"),
+        epoch_images=epoch_images,
+        results=case.config.results,
     )
     remarks = [*remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
     remarks += [*bounds.remarks, *([BOUND] if "step_time_bound" in bounds.metrics else [])]

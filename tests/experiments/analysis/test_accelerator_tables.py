@@ -84,17 +84,21 @@ def test_rates_of_kernels_by_hand():
         make_record("", call_time=0.002, flops_per_second=3e12, roofline_share=0.9),
         settings={"kernel": "matmul-8192-bfloat16"},
     )
+    copies = make_record("", break_even_size=2048.0)
+    facts = {"break_even": [{"size": 2048}], "remarks": ["products: the copy pays", "throttled"]}
     copies = dataclasses.replace(
-        make_record("", break_even_size=2048.0), settings={"kernel": "copy_break_even-float32"}
+        copies, settings={"kernel": "copies"}, provenance=copies.provenance | facts
     )
     assert accelerator_tables.kernels_table([copies, record]).splitlines()[2:] == [
         "| kernel | time | FLOP/s | B/s | of the roofline |",
         "|---|---|---|---|---|",
         "| `matmul-8192-bfloat16` | 2 ms | 3 TFLOP/s | – | 90 % |",
         "",
-        "- A GPU, jax 0.11.2: a product of square matrices takes less time than in NumPy, copies "
-        "included, from 2,048 rows on.",
+        "- A GPU, jax 0.11.2: products: the copy pays.",
     ]
+    assert accelerator_tables.kernels_table([copies]) == (
+        "- A GPU, jax 0.11.2: products: the copy pays."
+    )
 
 
 @pytest.mark.parametrize(

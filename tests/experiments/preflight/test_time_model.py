@@ -84,15 +84,7 @@ def test_an_estimate_has_the_interval_of_the_misses_of_the_fit():
 
 
 def test_a_small_program_takes_its_time_for_launches():
-    """Launches of 8 s and kernels of 2 s: 80 %; with one byte more it is not small."""
-    parameters = PARAMETERS | {"launch": 1.0}
-    assert time_model.is_small(make_traffic(100.0), LIMITS, parameters)
-    assert not time_model.is_small(make_traffic(101.0), LIMITS, parameters)
-
-
-def make_traffic(size: float) -> Kernels:
-    """Eight kernels that move `size` bytes in all."""
-    return Kernels.of([Operation(ELEMENTWISE, 0.0, size, count=8)])
+    assert time_model.is_small(8.0, 10.0) and not time_model.is_small(8.0, 10.1)
 
 
 def test_an_estimate_of_a_small_program_has_the_interval_of_such_programs():
@@ -104,7 +96,12 @@ def test_an_estimate_of_a_small_program_has_the_interval_of_such_programs():
     factor = fit.uncertainty_of_small**INTERVAL
     assert small.is_small and fit.uncertainty_of_small > fit.uncertainty
     assert (small.seconds / small.low, small.high / small.seconds) == pytest.approx((factor,) * 2)
-    assert "of other small programs" in remarks(small)[0]
+    assert "the few small programs" in remarks(small)[0]
+    communicating = time_model.estimate(
+        [Operation(ELEMENTWISE, 0.0, 1.0, count=50)], limits, communication=small.seconds
+    )
+    assert not communicating.is_small  # launches take half of its time
+    assert "interval of 90 %" in remarks(communicating)[0]
 
 
 def test_a_chip_of_two_devices_is_divided_between_them():

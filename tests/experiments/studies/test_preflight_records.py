@@ -1,12 +1,14 @@
 """Estimates of records of the preflight, by the time model as it is."""
 
+import dataclasses
+
 import pytest
+from etils import epath
 
 from experiments.preflight import time_model
-from experiments.preflight.measured_cases import measured_records
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT, Operation
 from experiments.preflight.targets import target
-from experiments.records import Record, load
+from experiments.records import Record, load, write
 from experiments.records.published import PUBLISHED
 from experiments.studies.preflight_records import with_estimate
 
@@ -38,7 +40,7 @@ def test_a_record_is_estimated_again_from_its_operations():
     record = make_record(operations=[item.row for item in OPERATIONS])
     chip = time_model.rates(target("gpu-h100").device, "bfloat16")
     seconds = time_model.estimate(OPERATIONS, chip).seconds
-    estimated = with_estimate(record, [])
+    estimated = with_estimate(record)
     assert estimated.metrics["step_time_estimate"] == pytest.approx(seconds)
     assert estimated.metrics["images_per_second_estimate"] == pytest.approx(100 / seconds)
     # ten steps an epoch, at 0.001 $ a second
@@ -46,20 +48,31 @@ def test_a_record_is_estimated_again_from_its_operations():
     assert estimated.metrics["price_per_hour"] == 3.6
     first, *others = estimated.provenance["remarks"]
     assert first.startswith("estimate: the sum") and others == ["memory is the compiler's plan"]
-    assert with_estimate(estimated, []) == estimated
+    assert with_estimate(estimated) == estimated
 
 
-def test_the_estimate_is_compared_with_the_newest_measurement():
+def test_collectives_count_in_full():
     record = make_record(operations=[item.row for item in OPERATIONS])
-    measured = Record(
-        "train",
-        "b",
-        "ok",
-        settings={"model": "a", "batch_size": 100, "precision": "bfloat16"},
-        metrics={"step_time": 0.5},
-        provenance={"accelerator": "NVIDIA H100 80GB HBM3"},
-    )
-    estimated = with_estimate(record, [measured])
+    alone = with_estimate(record).metrics["step_time_estimate"]
+    metrics = record.metrics | {"communication_bound": 3 * alone}
+    together = with_estimate(dataclasses.replace(record, metrics=metrics)).metrics
+    assert together["step_time_estimate"] == pytest.approx(4 * alone)
+    assert together["communication_share_estimate"] == pytest.approx(0.75)
+
+
+def test_the_estimate_is_compared_with_the_newest_measurement(tmp_path):
+    record = make_record(operations=[item.row for item in OPERATIONS])
+    for day, seconds in {"2026-11-26": 0.9, "2026-11-27": 0.5}.items():
+        measured = Record(
+            "train",
+            f"b-{day}",
+            "ok",
+            settings={"model": "a", "batch_size": 100, "precision": "bfloat16"},
+            metrics={"step_time": seconds},
+            provenance={"accelerator": "NVIDIA H100 80GB HBM3", "time": day},
+        )
+        write(measured, epath.Path(tmp_path))
+    estimated = with_estimate(record, str(tmp_path))
     error = estimated.metrics["step_time_estimate"] / 0.5 - 1
     assert estimated.metrics["step_time_estimate_error"] == pytest.approx(error)
     assert estimated.provenance["remarks"][1].startswith("measured: 0.5 s a step")
@@ -67,16 +80,16 @@ def test_the_estimate_is_compared_with_the_newest_measurement():
 
 def test_a_record_without_operations_is_returned_as_it_is():
     record = make_record()
-    assert with_estimate(record, []) is record
+    assert with_estimate(record) is record
 
 
 def test_published_estimates_are_those_of_the_saved_fit():
     """All of one model, so that they can be compared; else run `benchmarks.throughput_costs`."""
-    measured = measured_records()
     records, problems = load([MATRIX], validated=True)
     assert problems == [] and len(records) > 3000
     for record in records:
         # a compiler that crashed left none
         assert "operations" in record.provenance or record.status == "failed", record.case
-        metrics = with_estimate(record, measured).metrics
-        assert metrics == pytest.approx(record.metrics, rel=1e-6), record.case
+        estimated = with_estimate(record)
+        assert estimated.metrics == pytest.approx(record.metrics, rel=1e-6), record.case
+        assert estimated.provenance == record.provenance, record.case
