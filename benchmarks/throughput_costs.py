@@ -15,13 +15,13 @@ import statistics
 from pathlib import Path
 
 from benchmarks import command
+from experiments.preflight.estimates import with_estimate
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
 from experiments.preflight.measured_runs import calibration_runs
 from experiments.preflight.published_runs import COSTS, trace_costs
 from experiments.preflight.time_model import FIT, saved_fit
 from experiments.records import load, to_json
 from experiments.records.published import PUBLISHED
-from experiments.studies.preflight_records import with_estimate
 from jaxcnn.errors import InputError
 
 

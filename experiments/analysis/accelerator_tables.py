@@ -65,8 +65,10 @@ def kernels_table(records: Sequence[Record]) -> str:
         for record in ordered
         if "break_even" in record.provenance
     ]
-    parts = [_table(timed, {"kernel": "kernel"}, _KERNELS)] if timed or not lines else []
-    return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
+    sections = ["\n".join(lines)] if lines else []
+    if timed or not lines:
+        sections.insert(0, _table(timed, {"kernel": "kernel"}, _KERNELS))
+    return "\n\n".join(sections)
 
 
 def parity_list(records: Sequence[Record]) -> str:

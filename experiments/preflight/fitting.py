@@ -41,6 +41,11 @@ PRIORS = {
     "overlap": (2.0, 1.5),
 }
 TPU_PRIORS = PRIORS | {"memory": (0.87, 1.3)}
+PRIORS_OF = {"gpu": PRIORS, "tpu": TPU_PRIORS}
+_MEDIANS = {
+    family: {name: median for name, (median, _) in priors.items()}
+    for family, priors in PRIORS_OF.items()
+}
 SOFTWARE_FACTOR = 1.25  # one standard deviation between implementations
 RUN_FACTOR = 1.1  # one standard deviation of a run that the model explains no further
 
@@ -104,10 +109,10 @@ def fit(runs: Sequence[TrainingRun]) -> FitResult:
     priors = [
         (family, name, median, factor)
         for family in FAMILIES
-        for name, (median, factor) in _priors(family).items()
+        for name, (median, factor) in PRIORS_OF[family].items()
     ]
     software = sorted({_software(run) for run in runs if run.software != XLA_ON_TPU})
-    rows = [(run, _kernels(run), _limits(run)) for run in runs if not _is_small(run, _medians(run))]
+    rows = [(run, _kernels(run), _limits(run)) for run in runs if not _is_small(run, _MEDIANS)]
 
     def unpack(deviations: np.ndarray) -> FitResult:
         values = iter(deviations)
@@ -159,11 +164,9 @@ def without_run() -> list[HeldOut]:
 def final_fit() -> Fit:
     """The parameters fitted to all runs, and the uncertainty of an estimate."""
     parameters = fit(calibration_runs()).parameters
-    small: list[HeldOut] = []
-    larger: list[HeldOut] = []
-    for item in without_chip():
-        family = _limits(item.run).family
-        (small if _is_small(item.run, parameters[family]) else larger).append(item)
+    held_out = without_chip()
+    small = [item for item in held_out if _is_small(item.run, parameters)]
+    larger = [item for item in held_out if not _is_small(item.run, parameters)]
     return Fit(parameters, _uncertainty(larger), _uncertainty(small))
 
 
@@ -174,18 +177,10 @@ def _uncertainty(items: Sequence[HeldOut]) -> float:
     return math.exp(math.sqrt(math.fsum(miss**2 for miss in misses) / len(misses)))
 
 
-def _priors(family: str) -> dict[str, tuple[float, float]]:
-    return TPU_PRIORS if family == "tpu" else PRIORS
-
-
-def _medians(run: TrainingRun) -> Parameters:
-    return {name: median for name, (median, _) in _priors(_limits(run).family).items()}
-
-
-def _is_small(run: TrainingRun, parameters: Parameters) -> bool:
-    kernels = _kernels(run)
-    total = total_time(kernels, _limits(run), parameters)
-    return is_small(launch_time(kernels, parameters), total)
+def _is_small(run: TrainingRun, parameters: dict[str, Parameters]) -> bool:
+    kernels, limits = _kernels(run), _limits(run)
+    of_family = parameters[limits.family]
+    return is_small(launch_time(kernels, of_family), total_time(kernels, limits, of_family))
 
 
 def _kernels(run: TrainingRun) -> Kernels:

@@ -17,13 +17,13 @@ from experiments.preflight.batches import find_largest
 from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
 from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
+from experiments.preflight.estimates import estimate_case
 from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
 from experiments.studies.preflight_records import (
     IF_GIVEN,
     compile_request,
-    estimate_case,
     price_of_chip,
     program_spec,
 )

@@ -10,7 +10,8 @@ GPUs keep JAX's convolutions, but for one gradient. XLA:GPU recognises the gradi
 a kernel by its sizes: the kernel is smaller than the result. Otherwise, as for the 7×7 kernels and
 images at the end of a ConvNeXt, it compiles a convolution whose windows are whole images. If that
 is depthwise, cuDNN has only a slow kernel for it: 4.3 ms on an H200 for 256 images with 768
-channels. So both operands are padded with zeros, which add nothing to the sums: 0.17 ms.
+channels. So both operands are padded with zeros, which add nothing to the sums; then it takes 0.17
+ms.
 """
 
 import functools

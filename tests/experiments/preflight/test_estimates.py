@@ -6,11 +6,11 @@ import pytest
 from etils import epath
 
 from experiments.preflight import time_model
+from experiments.preflight.estimates import with_estimate
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT, Operation
 from experiments.preflight.targets import target
 from experiments.records import Record, load, write
 from experiments.records.published import PUBLISHED
-from experiments.studies.preflight_records import with_estimate
 
 MATRIX = PUBLISHED / "preflight" / "2026-11-matrix.json"
 OPERATIONS = (Operation(PRODUCT, 1e12, 1e9, count=3), Operation(ELEMENTWISE, 0.0, 2e9, 1e9, 5))
