@@ -101,8 +101,10 @@ def from_json(entry: Any, *, validated: bool = False) -> Record:
         "samples": _renamed(entry.get("samples", {}), RENAMED_SAMPLES),
         "provenance": _renamed(entry.get("provenance", {}), RENAMED_PROVENANCE),
     }
-    fields = {field.name for field in dataclasses.fields(Record)}
-    return Record(**({name: value for name, value in entry.items() if name in fields} | parts))
+    return Record(**({name: value for name, value in entry.items() if name in _FIELDS} | parts))
+
+
+_FIELDS = {field.name for field in dataclasses.fields(Record)}
 
 
 def _with_total_loss(metrics: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

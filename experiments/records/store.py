@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from etils import epath
 
 from experiments import output_files
@@ -123,7 +124,7 @@ def _read(paths: Iterable[epath.Path], validated: bool = False) -> tuple[list[Re
     for path in paths:
         try:
             text = path.read_text()
-            content = json.loads(text, parse_constant=lambda name: None)  # NaN: absent
+            content = _decode(text)
             if not validated and _CONTROL.search(text):
                 content = _printable(content)
             for entry in content if isinstance(content, list) else [content]:
@@ -132,6 +133,18 @@ def _read(paths: Iterable[epath.Path], validated: bool = False) -> tuple[list[Re
             reason = " ".join(str(error).split())[:300]
             problems.append(f"{path}: left out ({reason})")
     return sorted(records, key=_time), problems
+
+
+def _decode(text: str) -> Any:
+    """JSON, in which NaN and infinities, which it does not have, are absent values.
+
+    Raises:
+      ValueError: it is not JSON.
+    """
+    try:
+        return msgspec.json.decode(text)  # in half the time of `json`, which reads NaN too
+    except msgspec.DecodeError:
+        return json.loads(text, parse_constant=lambda name: None)
 
 
 # Terminals obey control characters: U+0000 to U+001F but for tabs and ends of lines, U+007F to
