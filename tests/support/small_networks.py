@@ -121,14 +121,18 @@ class SmallNetwork:
         state = strategy.fetch(state)
         return state.opt_state, training.means(jax.device_get(metrics)), state.model_state
 
-    def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float], set[str]]:
-        """Outputs, mean metrics and the dtypes of all products in evaluation mode."""
+    def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float]]:
+        """Outputs and mean metrics in evaluation mode."""
         state, step = self.create(precision)
         infer = jax.jit(step.evaluation.outputs, compiler_options=UNOPTIMIZED)
-        dtypes = set(product_dtypes(infer, state, self.batch["image"]))
         outputs = infer(state, self.batch["image"])
         metrics = step.network.objective(outputs, self.batch)
-        return np.asarray(outputs), training.means(jax.device_get(metrics)), dtypes
+        return np.asarray(outputs), training.means(jax.device_get(metrics))
+
+    def product_dtypes(self, precision: str) -> set[str]:
+        """The dtypes of all products in evaluation mode."""
+        state, step = self.create(precision)
+        return set(product_dtypes(step.evaluation.outputs, state, self.batch["image"]))
 
 
 @functools.lru_cache(maxsize=1)  # the large ones take gigabytes

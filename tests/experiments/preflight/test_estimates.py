@@ -1,6 +1,7 @@
 """Estimates of records of the preflight, by the time model as it is."""
 
 import dataclasses
+import functools
 
 import pytest
 from etils import epath
@@ -8,12 +9,22 @@ from etils import epath
 from experiments.preflight import time_model
 from experiments.preflight.estimates import with_estimate
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT, Operation
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileRequest
 from experiments.preflight.targets import target
+from experiments.preflight.worker import execute
 from experiments.records import Record, load, write
 from experiments.records.published import PUBLISHED
 
 MATRIX = PUBLISHED / "preflight" / "2026-11-matrix.json"
 OPERATIONS = (Operation(PRODUCT, 1e12, 1e9, count=3), Operation(ELEMENTWISE, 0.0, 2e9, 1e9, 5))
+
+
+@functools.cache
+def published_matrix() -> list[Record]:
+    records, problems = load([MATRIX], validated=True)
+    assert problems == []
+    return records
 
 
 def make_record(**provenance) -> Record:
@@ -83,10 +94,30 @@ def test_a_record_without_operations_is_returned_as_it_is():
     assert with_estimate(record) is record
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "strategy", "precision"),
+    [
+        ("lenet5", "gpu-h100", "jit", "bfloat16"),  # a sample that takes seconds to trace
+        ("lenet5", "tpu-v4-8", "tensor", "float32"),
+        ("cifar_tutorial", "gpu-a100-8", "data", "bfloat16"),
+        ("mnist_cnn", "tpu-v5e-1", "jit", "bfloat16"),
+    ],
+)
+def test_published_operations_are_those_of_the_programs(model, name, strategy, precision):
+    """Else the rule of fusion has changed, and the matrix must be compiled again."""
+    records = published_matrix()
+    wanted = {"model": model, "target": name, "strategy": strategy, "precision": precision}
+    (record,) = (record for record in records if wanted.items() <= record.settings.items())
+    settings = record.settings
+    spec = ProgramSpec(model, settings["batch_size"], strategy, precision, settings["image_size"])
+    result = execute(CompileRequest(spec, target(name), counts=True, lower=True))
+    assert [item.row for item in result.operations] == record.provenance["operations"]
+
+
 def test_published_estimates_are_those_of_the_saved_fit():
     """All of one model, so that they can be compared; else run `benchmarks.throughput_costs`."""
-    records, problems = load([MATRIX], validated=True)
-    assert problems == [] and len(records) > 3000
+    records = published_matrix()
+    assert len(records) > 3000
     for record in records:
         # a compiler that crashed left none
         assert "operations" in record.provenance or record.status == "failed", record.case
