@@ -6,7 +6,7 @@ the model, and writes the fit into `time_model.json`. Prints each run beside its
 without its chip. The published records of the preflight get estimates by the new fit, from the
 operations that they have. Run it after a change to the rule of fusion or to the runs; takes
 minutes. After a change to the rule, compile the published records again too: their operations are
-those of the rule with which they were made.
+those of the rule with which they were made, which a test compares with a sample of the programs.
 """
 
 import dataclasses

@@ -1,6 +1,5 @@
 """Measures the cases of some configurations, within a limit of time; writes the report."""
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,6 @@ def run(configs: Sequence[RunConfig], console: "Console", hosts: int, limit: "De
     from experiments.studies import STUDIES
     from jaxcnn import backend, distributed
 
-    gc.freeze()  # no garbage among what was imported: looking for it took 5 % of a short run
     config = configs[0]
     for name in config.studies:
         require_known("study", name, STUDIES)
