@@ -21,3 +21,5 @@ def _is_known(name: str) -> bool:
 
 
 UNOPTIMIZED = {name: value for name, value in _OPTIONS.items() if _is_known(name)}
+# The same for all programs of a process, in its environment.
+UNOPTIMIZED_FLAGS = " ".join(f"--{name}={value}".lower() for name, value in UNOPTIMIZED.items())
