@@ -70,6 +70,9 @@ class Record:
             )
 
 
+_FIELDS = {field.name for field in dataclasses.fields(Record)}
+
+
 def to_json(record: Record) -> dict[str, Any]:
     """A record as JSON, as it is in its file."""
     entry = dataclasses.asdict(record)
@@ -102,9 +105,6 @@ def from_json(entry: Any, *, validated: bool = False) -> Record:
         "provenance": _renamed(entry.get("provenance", {}), RENAMED_PROVENANCE),
     }
     return Record(**({name: value for name, value in entry.items() if name in _FIELDS} | parts))
-
-
-_FIELDS = {field.name for field in dataclasses.fields(Record)}
 
 
 def _with_total_loss(metrics: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
