@@ -9,13 +9,18 @@ import jax
 import pytest
 
 from jaxcnn import backend
+from tests.support.compiler_options import UNOPTIMIZED_FLAGS
 from tests.support.paths import DATA
 
 # A shell starts background jobs with SIGINT ignored, and processes inherit that: tests of Ctrl-C
 # would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-BACKEND = backend.select(os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8"))
+DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8")
+# Most of the tests' time is XLA's. The processes that tests start have these flags too.
+if DEVICE.startswith("cpu"):
+    os.environ.setdefault("XLA_FLAGS", UNOPTIMIZED_FLAGS)
+BACKEND = backend.select(DEVICE)
 
 # What gets a marker: folders, files, and single tests (``file::test`` and what follows), by their
 # path below this folder.
@@ -112,9 +117,18 @@ LONGEST = (
 )
 
 
+# The files whose tests share nothing, so that any worker may run each; of the others, one worker
+# runs a whole file.
+SEPARABLE = ("jaxcnn/models/test_one_step", "test_docs")
+
+
 def pytest_collection_modifyitems(items):
     """Adds the markers of `MARKED`, and puts the tests of the `LONGEST` files first."""
     here = Path(__file__).parent
+    separable = [(here / name).with_suffix(".py") for name in SEPARABLE]
+    for item in items:
+        if item.path not in separable:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     files = [(here / name).with_suffix(".py") for name in LONGEST]
     items.sort(key=lambda item: files.index(item.path) if item.path in files else len(files))
     for item in items:

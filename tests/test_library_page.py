@@ -21,7 +21,7 @@ def run_program(folder) -> str:
         env=os.environ | {"PYTHONPATH": str(ROOT)} | devices,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1700,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -48,7 +48,7 @@ def run(command: str, folder) -> subprocess.CompletedProcess:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=580,
+        timeout=1700,
     )
 
 

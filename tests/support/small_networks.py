@@ -15,7 +15,6 @@ from flax import nnx
 
 from experiments.measure.flops import product_dtypes
 from jaxcnn import detection, models, parallel, training
-from tests.support.compiler_options import UNOPTIMIZED
 
 BATCH_SIZE = 8
 # The networks whose step takes more than a few seconds to compile; their tests are marked slow.
@@ -113,7 +112,6 @@ class SmallNetwork:
 
     def train_step(self, strategy: parallel.Strategy):
         """Gradients, mean metrics and next model state of one float32 train step."""
-        strategy.options = UNOPTIMIZED
         state, step = self.create("float32")
         state, metrics = strategy.compile(step)(
             strategy.place(state), strategy.place_batch(self.batch)
@@ -121,18 +119,14 @@ class SmallNetwork:
         state = strategy.fetch(state)
         return state.opt_state, training.means(jax.device_get(metrics)), state.model_state
 
-    def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float]]:
-        """Outputs and mean metrics in evaluation mode."""
+    def evaluate(self, precision: str) -> tuple[np.ndarray, dict[str, float], set[str]]:
+        """Outputs and mean metrics in evaluation mode, and the dtypes of all products."""
         state, step = self.create(precision)
-        infer = jax.jit(step.evaluation.outputs, compiler_options=UNOPTIMIZED)
+        infer = jax.jit(step.evaluation.outputs)
         outputs = infer(state, self.batch["image"])
         metrics = step.network.objective(outputs, self.batch)
-        return np.asarray(outputs), training.means(jax.device_get(metrics))
-
-    def product_dtypes(self, precision: str) -> set[str]:
-        """The dtypes of all products in evaluation mode."""
-        state, step = self.create(precision)
-        return set(product_dtypes(step.evaluation.outputs, state, self.batch["image"]))
+        dtypes = set(product_dtypes(infer, state, self.batch["image"]))  # not traced again
+        return np.asarray(outputs), training.means(jax.device_get(metrics)), dtypes
 
 
 @functools.lru_cache(maxsize=1)  # the large ones take gigabytes

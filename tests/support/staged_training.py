@@ -11,7 +11,6 @@ from jaxcnn.models.layers import Dropout
 from jaxcnn.models.residual import StochasticDepth
 from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
-from tests.support.compiler_options import UNOPTIMIZED
 
 STEPS, BATCH_SIZE = 3, 16
 FIELDS = ("params", "frozen", "ema_params", "model_state", "opt_state", "loss_scale", "step")
@@ -59,7 +58,6 @@ def random_batches(shape=(8, 8, 1), count: int = STEPS) -> list[dict[str, np.nda
 def train(strategy: parallel.Strategy, state, step, batches):
     """The metrics of a few steps, the last state on the host, and the metrics of evaluation."""
     strategy = strategy.for_step(step, state, batches[0])
-    strategy.options = UNOPTIMIZED
     placed, compiled, history = strategy.place(state), strategy.compile(step), []
     for batch in batches:
         placed, metrics = compiled(placed, strategy.place_batch(batch))

@@ -131,7 +131,9 @@ def test_ours_of_a_users_network_is_plain_flax_with_kernels():
 
 
 @pytest.mark.parametrize(
-    ("model", "side"), [("cifar_tutorial", 8), ("mlp:8", 8), ("odd_residual", 9), ("cnn_3d", 8)]
+    # Of 9 × 9 pixels, one input of a rectifier is zero up to rounding, and its gradient is either.
+    ("model", "side"),
+    [("cifar_tutorial", 8), ("mlp:8", 8), ("odd_residual", 10), ("cnn_3d", 8)],
 )
 def test_plain_flax_with_weight_decay_computes_the_same_as_ours(model, side):
     task = make_task(model, side, learning_rate=0.1, weight_decay=0.05).without_dropout()

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
-from tests.support.compiler_options import UNOPTIMIZED
 from tests.support.native import requires_kernels
 from tests.support.random_convolutions import (
     by_definition,
@@ -49,10 +48,7 @@ def test_errors_are_not_much_larger_than_those_of_xla(seeds):
 
         arrays = list(in_its_layout(c, operands))
         values, xla = (
-            jax.jit(with_gradients, static_argnums=0, compiler_options=UNOPTIMIZED)(
-                function, *arrays
-            )
-            for function in (fast, c)
+            jax.jit(with_gradients, static_argnums=0)(function, *arrays) for function in (fast, c)
         )
         both = zip(largest_errors(c, values, exact), largest_errors(c, xla, exact), strict=True)
         for name, (error, of_xla) in zip(("images", "kernel", "result"), both, strict=True):

@@ -22,7 +22,6 @@ from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
 from jaxcnn.ops import max_pool
 from jaxcnn.parallel.rules import DATA
-from tests.support.compiler_options import UNOPTIMIZED
 
 STEPS, BATCH_SIZE, CLASSES = 3, 16, 8
 # Strategies differ in the order of sums in float32.
@@ -174,7 +173,7 @@ def batches() -> list[dict[str, np.ndarray]]:
 def reference(name: str) -> tuple[list[float], training.TrainState]:
     """Losses and last state of the step alone."""
     state, step = MODELS[name].build()
-    compiled, losses = jax.jit(step, compiler_options=UNOPTIMIZED), []
+    compiled, losses = jax.jit(step), []
     for batch in batches():
         state, metrics = compiled(state, batch)
         losses.append(float(metrics["loss"]))
@@ -189,7 +188,6 @@ def reference(name: str) -> tuple[list[float], training.TrainState]:
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_are_those_of_one_device(name, placement, devices):
     strategy = placement.make(devices)
-    strategy.options = {} if placement.strategy == "pmap" else UNOPTIMIZED
     created, step = strategy.create(MODELS[name].build)
     strategy = strategy.for_step(step, created, batches()[0])
     state, compiled, losses = strategy.place(created), strategy.compile(step), []

@@ -15,7 +15,6 @@ from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.mixing import Mixing
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.models.shapes import flatten
-from tests.support.compiler_options import UNOPTIMIZED
 from tests.support.small_networks import small_network
 from tests.support.staged_training import (
     BATCH_SIZE,
@@ -181,7 +180,6 @@ def test_many_steps_in_one_dispatch_are_the_same_steps(devices):
     for name in ("jit", "pipeline"):
         state, step = plain_sgd(microbatches=2)
         strategy = parallel.strategy(name, devices[:2]).for_step(step, state, random_batches()[0])
-        strategy.options = UNOPTIMIZED
         run = strategy.compile(training.multi_step(step, feed), resident=True)
         evaluate = strategy.compile_evaluation(
             training.evaluate_dataset(step.evaluation, feed), resident=True
@@ -199,7 +197,6 @@ def test_nothing_is_compiled_after_the_first_step(devices):
     state, step = plain_sgd(microbatches=2)
     strategy = parallel.strategy("pipeline", devices[:2])
     strategy = strategy.for_step(step, state, random_batches()[0])
-    strategy.options = UNOPTIMIZED
     placed = strategy.place(state)
     batches = [strategy.place_batch(batch) for batch in random_batches()]
     compiled = strategy.compile(step)
@@ -248,7 +245,6 @@ def test_a_batch_of_any_size_is_evaluated(devices):
     state, step = plain_sgd(microbatches=2)
     strategy = parallel.strategy("pipeline", devices[:2])
     strategy = strategy.for_step(step, state, random_batches()[0])
-    strategy.options = UNOPTIMIZED
     batch = {name: rows[:5] for name, rows in random_batches()[0].items()}
     metrics = strategy.compile_evaluation(step.evaluation)(
         strategy.place(state), strategy.place_batch(batch)
