@@ -115,23 +115,21 @@ LONGEST = (
     "crash/test_kills",
     "experiments/test_resume",
 )
-
-
 # The files whose tests share nothing, so that any worker may run each; of the others, one worker
 # runs a whole file.
 SEPARABLE = ("jaxcnn/models/test_one_step", "test_docs")
 
 
 def pytest_collection_modifyitems(items):
-    """Adds the markers of `MARKED`, and puts the tests of the `LONGEST` files first."""
+    """Adds markers, those of `MARKED` among them, and puts the `LONGEST` files first."""
     here = Path(__file__).parent
-    separable = [(here / name).with_suffix(".py") for name in SEPARABLE]
+    longest, separable = (
+        [(here / name).with_suffix(".py") for name in names] for names in (LONGEST, SEPARABLE)
+    )
+    items.sort(key=lambda item: longest.index(item.path) if item.path in longest else len(longest))
     for item in items:
         if item.path not in separable:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
-    files = [(here / name).with_suffix(".py") for name in LONGEST]
-    items.sort(key=lambda item: files.index(item.path) if item.path in files else len(files))
-    for item in items:
         if not item.path.is_relative_to(here):  # a doctest of the packages
             continue
         path = item.path.relative_to(here).with_suffix("").as_posix()

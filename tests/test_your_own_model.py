@@ -44,7 +44,7 @@ def run(command: str, folder) -> subprocess.CompletedProcess:
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(folder / "cache"),
-        "XLA_FLAGS": "",  # compilers for other platforms do not know the tests'
+        "XLA_FLAGS": "",  # libtpu does not know all flags of the tests
     }
     return subprocess.run(
         [sys.executable, *arguments],

@@ -1,10 +1,10 @@
-"""Compilers for other platforms are not given the tests' flags, which not all of them know."""
+"""Compilers for other platforms get no flags of the tests: libtpu does not know them all."""
 
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_flags_of_xla():
+def without_xla_flags():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("XLA_FLAGS", raising=False)
         yield

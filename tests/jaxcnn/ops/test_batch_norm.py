@@ -54,7 +54,7 @@ def reference(images, scale, bias, clip, weights):
 def test_values_and_gradients(shape, clip, kernels):
     *arguments, weights = random_arrays(shape)
 
-    # With sums over vectors: one after the other, their rounding exceeds the tolerance.
+    # Unoptimized, XLA adds numbers one by one, and the rounding errors exceed the tolerance.
     @functools.partial(jax.jit, compiler_options=OPTIMIZED)
     def results_and_gradients(*arguments):
         outputs, pull_back = jax.vjp(lambda *a: normalize(*a, clip), *arguments)
