@@ -20,6 +20,9 @@ DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8")
 # Most of the tests' time is XLA's. The processes that tests start have these flags too.
 if DEVICE.startswith("cpu"):
     os.environ.setdefault("XLA_FLAGS", UNOPTIMIZED_FLAGS)
+# Workers return arrays that are freed to the system: otherwise each of them keeps up to 7 GB, since
+# glibc raises this limit up to 32 MiB as large blocks are freed.
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**20))
 BACKEND = backend.select(DEVICE)
 
 # What gets a marker: folders, files, and single tests (``file::test`` and what follows), by their

@@ -48,12 +48,17 @@ LARGE = (
     "efficientnet_v2_s",
     "convnext_tiny",
 )
+# The networks whose step on eight devices takes more than 5 GB of memory; one worker tests them all.
+GIGABYTES = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    slow = [pytest.mark.slow] if name in LARGE else []
+    return slow + ([pytest.mark.xdist_group("gigabytes")] if name in GIGABYTES else [])
+
+
 EVERY_MODEL = pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
-        for name in models.MODELS
-    ],
+    "name", [pytest.param(name, marks=_marks(name)) for name in models.MODELS]
 )
 # Sides of the images; the networks not listed take images of their published size.
 SIDES = {
@@ -88,9 +93,9 @@ SIDES = {
 # The last scales of the residual branches.
 RESIDUAL_BRANCH = re.compile(r"(blocks|stages).*(conv2|conv3|project|norm2|layer_scale)")
 
-# Keeps the gradients as its state and updates nothing.
+# Keeps the gradients as its state, initially of scalars, and updates nothing.
 RECORD_GRADIENTS = optax.GradientTransformation(
-    lambda params: jax.tree.map(jnp.zeros_like, params),
+    lambda params: jax.tree.map(lambda _: jnp.zeros(()), params),
     lambda grads, state, params=None: (jax.tree.map(jnp.zeros_like, grads), grads),
 )
 
