@@ -48,7 +48,7 @@ LARGE = (
     "efficientnet_v2_s",
     "convnext_tiny",
 )
-# The networks whose step on eight devices takes more than 5 GB of memory; one worker tests them all.
+# The networks whose step on eight devices takes over 5 GB of memory; one worker tests them all.
 GIGABYTES = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
 
 
