@@ -20,7 +20,7 @@ DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu:8")
 # Most of the tests' time is XLA's. The processes that tests start have these flags too.
 if DEVICE.startswith("cpu"):
     os.environ.setdefault("XLA_FLAGS", UNOPTIMIZED_FLAGS)
-# Workers return arrays that are freed to the system: otherwise each of them keeps up to 7 GB, since
+# The memory of freed arrays goes back to the system: otherwise each worker keeps up to 7 GB, since
 # glibc raises this limit up to 32 MiB as large blocks are freed.
 os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**20))
 BACKEND = backend.select(DEVICE)
@@ -111,6 +111,8 @@ LONGEST = (
     "experiments/test_distributed",
     "test_docs",
     "experiments/preflight/test_pods",
+    "experiments/studies/test_inference",
+    "experiments/preflight/test_preflight",
     "kernels/test_sanitize",
     "jaxcnn/ops/test_random_convolutions",
     "experiments/test_user_model",
