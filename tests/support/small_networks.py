@@ -49,12 +49,12 @@ LARGE = (
     "convnext_tiny",
 )
 # The networks whose step on eight devices takes over 5 GB of memory; one worker tests them all.
-GIGABYTES = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
+MEMORY_HEAVY = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
     slow = [pytest.mark.slow] if name in LARGE else []
-    return slow + ([pytest.mark.xdist_group("gigabytes")] if name in GIGABYTES else [])
+    return slow + ([pytest.mark.xdist_group("memory_heavy")] if name in MEMORY_HEAVY else [])
 
 
 EVERY_MODEL = pytest.mark.parametrize(
