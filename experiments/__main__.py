@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
-from experiments import interrupts
+from experiments import interrupts, set_up_process
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def start() -> NoReturn:
-    """The console script: calls `main` with the signals of ``python -m experiments``."""
-    interrupts.install()
+    """The console script: calls `main` in a process set up as by ``python -m experiments``."""
+    set_up_process()
     interrupts.exit_with(main())
 
 

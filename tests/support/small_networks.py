@@ -1,10 +1,11 @@
-"""Every network on small images, with random weights: quick to compile and to run."""
+"""Every network without repeated blocks, on small images: quick to compile and to run."""
 
 import functools
 import math
 import re
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from flax import nnx
 
 from experiments.measure.flops import product_dtypes
 from jaxcnn import detection, models, parallel, training
+from jaxcnn.models import densenet
 
 BATCH_SIZE = 8
 # The networks whose step takes more than a few seconds to compile; their tests are marked slow.
@@ -48,17 +50,12 @@ LARGE = (
     "efficientnet_v2_s",
     "convnext_tiny",
 )
-# The networks whose step on eight devices takes over 5 GB of memory; one worker tests them all.
-MEMORY_HEAVY = ("resnet101", "resnet152", "inception_v4", "inception_resnet_v2")
-
-
-def _marks(name: str) -> list[pytest.MarkDecorator]:
-    slow = [pytest.mark.slow] if name in LARGE else []
-    return slow + ([pytest.mark.xdist_group("memory_heavy")] if name in MEMORY_HEAVY else [])
-
-
 EVERY_MODEL = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=_marks(name)) for name in models.MODELS]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name in models.MODELS
+    ],
 )
 # Sides of the images; the networks not listed take images of their published size.
 SIDES = {
@@ -136,12 +133,17 @@ class SmallNetwork:
 
 @functools.lru_cache(maxsize=1)  # the large ones take gigabytes
 def small_network(name: str) -> SmallNetwork:
-    """The network called `name` with a batch of 8 random images, for at most ten classes."""
+    """The network called `name` with a batch of 8 random images, for at most ten classes.
+
+    See `build_without_repeats` for what is left out.
+    """
     spec, rng = models.spec(name), np.random.default_rng(0)
     side = SIDES.get(name, spec.input_shape[0])
     shape = (side, side, spec.input_shape[2])
     classes = min(spec.num_classes, 10)
-    model = nnx.eval_shape(lambda: models.build(name, num_classes=classes, input_shape=shape))
+    model = nnx.eval_shape(
+        lambda: build_without_repeats(name, num_classes=classes, input_shape=shape)
+    )
     graphdef, state = nnx.split(model)
     model = nnx.merge(graphdef, jax.tree.map_with_path(functools.partial(_draw, rng), state))
     batch = {
@@ -152,6 +154,30 @@ def small_network(name: str) -> SmallNetwork:
         boxes = rng.uniform(0.3, 0.6, (BATCH_SIZE, 2, 4)).astype(np.float32)
         batch |= {"boxes": boxes, "label": rng.integers(0, classes, (BATCH_SIZE, 2), np.int32)}
     return SmallNetwork(name, model, batch)
+
+
+def build_without_repeats(name: str, **options) -> nnx.Module:
+    """The network without the blocks that have the type and the shapes of the one before them.
+
+    A repeated block takes as long to compile as the first one, and is computed by the same code. So
+    ResNet-152 has eight blocks. In a dense block no layer repeats another; each has two.
+    """
+    with mock.patch.object(densenet, "DENSENET121", (2, 2, 2, 2)):
+        model = models.build(name, **options)
+    for _, module in nnx.iter_graph(model):
+        if isinstance(module, nnx.Sequential):
+            kinds = [(type(layer), _shapes(layer)) for layer in module.layers]
+            pairs = zip(module.layers, kinds, [None, *kinds], strict=False)
+            module.layers = nnx.List(
+                layer for layer, kind, before in pairs if kind != before or not kind[1]
+            )
+    return model
+
+
+def _shapes(layer: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of a layer's arrays; none for a function."""
+    leaves = jax.tree.leaves_with_path(nnx.state(layer)) if isinstance(layer, nnx.Module) else []
+    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in leaves}
 
 
 def _draw(rng: np.random.Generator, path, leaf):

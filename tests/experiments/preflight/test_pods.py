@@ -1,4 +1,4 @@
-"""ResNet-50 compiled for pods of TPUs: which collectives a step has, and their bytes by hand.
+"""ResNet-18 compiled for pods of TPUs: which collectives a step has, and their bytes by hand.
 
 The programs are compiled at the lowest optimization level, at which a sum into parts is an
 all-reduce of which each device takes its part.
@@ -15,23 +15,25 @@ from experiments.preflight.targets import target
 
 pytestmark = pytest.mark.slow
 
-# 64 outputs of 7×7×3, then stages of (blocks, width, side); an output has four times the width.
-STAGES = ((3, 64, 56), (4, 128, 28), (6, 256, 14), (3, 512, 7))
-CLASSES = 1000
+# 64 outputs of 7×7×3, then stages of (blocks, width, side).
+STAGES = ((2, 64, 56), (2, 128, 28), (2, 256, 14), (2, 512, 7))
+FEATURES, CLASSES = 512, 1000
 
 
 def convolutions() -> list[tuple[int, int, int]]:
     """Side of the kernel, input channels and output channels of each."""
     rows, channels = [(7, 3, 64)], 64
     for blocks, width, _ in STAGES:
-        rows.append((1, channels, 4 * width))  # the projection
+        if width != channels:
+            rows.append((1, channels, width))  # the projection
         for _ in range(blocks):
-            rows += [(1, channels, width), (3, width, width), (1, width, 4 * width)]
-            channels = 4 * width
+            rows += [(3, channels, width), (3, width, width)]
+            channels = width
     return rows
 
 
-KERNELS = sum(k * k * inputs * outputs for k, inputs, outputs in convolutions()) + 2048 * CLASSES
+KERNELS = sum(k * k * inputs * outputs for k, inputs, outputs in convolutions())
+KERNELS += FEATURES * CLASSES
 NORMS = sum(outputs for _, _, outputs in convolutions())  # channels of batch norm
 F32, BF16 = 4, 2
 
@@ -49,20 +51,19 @@ def gradients(channel_shares: int = 1) -> int:
 def activations(images: int) -> int:
     """Bytes of the inputs of all layers but the first, each once, for this number of images.
 
-    A block's first convolution and its projection have the same input. The second convolution of a
-    stage's first block has the stride (ResNet-50 v1.5).
+    A block's first convolution and its projection have the same input, and the stride.
     """
     elements = 0
     channels, side = 64, 56
     for blocks, width, output_side in STAGES:
         for _ in range(blocks):
-            elements += side**2 * (channels + width) + output_side**2 * width
-            channels, side = 4 * width, output_side
-    return images * (elements + 2048) * BF16
+            elements += side**2 * channels + output_side**2 * width
+            channels, side = width, output_side
+    return images * (elements + FEATURES) * BF16
 
 
 def test_the_table_has_the_published_number_of_parameters():
-    assert KERNELS + CLASSES + 2 * NORMS == 25_557_032  # He et al. 2016; torchvision
+    assert KERNELS + CLASSES + 2 * NORMS == 11_689_512  # He et al. 2016; torchvision
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,7 +81,7 @@ def compile_for(request, tmp_path):
         pytest.skip(libraries.missing(pod))
 
     def compile_step(strategy: str):
-        spec = ProgramSpec("resnet50", 16 * pod.devices, strategy, "bfloat16", 224)
+        spec = ProgramSpec("resnet18", 16 * pod.devices, strategy, "bfloat16", 224)
         with Compiler(pod, time_limit=1800, folder=tmp_path) as compiler:
             result = compiler(CompileRequest(spec, pod, LOWEST))
         assert result.state == "compiled", result.message
@@ -113,7 +114,7 @@ def test_data_tensor_gathers_the_input_of_each_layer_once(compile_for):
     assert traffic.keys() == {"all-gather", "all-reduce"}
     images = 2 * 16  # of a device: the channels are divided by two
     # The logits, and what the last layer's input has more in float32.
-    logits = images * CLASSES * F32 + images * 2048 * (F32 - BF16)
+    logits = images * CLASSES * F32 + images * FEATURES * (F32 - BF16)
     assert 0 <= traffic["all-gather"] - activations(images) <= logits
     summed = traffic["all-reduce"] - gradients(2)
     assert 0 <= summed - activations(images) <= logits

@@ -113,20 +113,43 @@ def test_a_program_that_does_not_fit_is_refused_in_the_compilers_own_figures(tmp
 
 @needs_libtpu
 @pytest.mark.slow
-def test_cats_versus_dogs_at_4096_is_refused_and_512_to_1024_fit(tmp_path):
-    """A1 needs 14 GB for its temporaries at 512, by the same compiler: 512 fits, 1024 does not."""
+@pytest.mark.parametrize("batch_size", [512, 1024, 4096])
+def test_cats_versus_dogs_fits_at_512_and_is_refused_at_1024(batch_size, tmp_path):
+    """A1 needs 14 GB for its temporaries at 512, by the same compiler."""
     code, (record,) = run(
         tmp_path,
         "--target=tpu-v5e-1",
         "--model=cats_vs_dogs",
-        "--batch-size=4096",
+        f"--batch-size={batch_size}",
+        "--precision=bfloat16",
+        "--fixed-batch",
+    )
+    fits, metrics = batch_size == 512, record.metrics
+    assert (code, record.status) == ((0, "predicted") if fits else (1, "out_of_memory"))
+    assert metrics["memory_available"] == 15.75 * 2**30
+    assert (metrics["memory_planned"] <= 15.75 * 2**30) == fits
+    if batch_size == 4096:
+        assert metrics["memory_planned"] == pytest.approx(67 * 2**30, rel=0.05)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_largest_batch_is_found_below_one_that_is_refused(tmp_path):
+    """The convolutions of CIFAR's tutorial have 64 · (24² + 12²) outputs of two bytes an image."""
+    code, (record,) = run(
+        tmp_path,
+        "--target=tpu-v5e-1",
+        "--model=cifar_tutorial",
+        "--batch-size=262144",
         "--precision=bfloat16",
     )
     metrics = record.metrics
     assert code == 1 and record.status == "out_of_memory"
-    assert metrics["memory_available"] == 15.75 * 2**30
-    assert metrics["memory_planned"] == pytest.approx(67 * 2**30, rel=0.05)
-    assert 512 <= metrics["largest_batch"] < metrics["smallest_refused_batch"] <= 1024
+    # Outputs and their gradients, of a layer at least and of all layers, as is and after ReLU.
+    outputs = 2 * 64 * 24**2, 2 * 64 * (24**2 + 12**2)
+    assert 15.75 * 2**30 / (4 * outputs[1]) < metrics["largest_batch"]
+    assert metrics["largest_batch"] < metrics["smallest_refused_batch"]
+    assert metrics["smallest_refused_batch"] < 15.75 * 2**30 / outputs[0]
 
 
 @needs_cuda
