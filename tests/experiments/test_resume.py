@@ -12,10 +12,11 @@ import pytest
 
 from tests.support.records import last_step, read_record
 
-DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu")
+DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu:2")  # simulated: no peak is measured
 COMMAND = [
     "--study=train",
     f"--device={DEVICE}",
+    "--strategy=jit",
     "--dataset=synthetic:1000",
     "--model=mnist_cnn",
     "--epochs=3",

@@ -15,8 +15,8 @@ from experiments.preflight.targets import target
 
 pytestmark = pytest.mark.slow
 
-# 64 outputs of 7×7×3, then stages of (blocks, width, side).
-STAGES = ((2, 64, 56), (2, 128, 28), (2, 256, 14), (2, 512, 7))
+# 64 outputs of 7×7×3, then stages of (blocks, width, side), for images of 64×64 pixels.
+STAGES = ((2, 64, 16), (2, 128, 8), (2, 256, 4), (2, 512, 2))
 FEATURES, CLASSES = 512, 1000
 
 
@@ -54,7 +54,7 @@ def activations(images: int) -> int:
     A block's first convolution and its projection have the same input, and the stride.
     """
     elements = 0
-    channels, side = 64, 56
+    channels, side = 64, 16
     for blocks, width, output_side in STAGES:
         for _ in range(blocks):
             elements += side**2 * channels + output_side**2 * width
@@ -81,7 +81,7 @@ def compile_for(request, tmp_path):
         pytest.skip(libraries.missing(pod))
 
     def compile_step(strategy: str):
-        spec = ProgramSpec("resnet18", 16 * pod.devices, strategy, "bfloat16", 224)
+        spec = ProgramSpec("resnet18", 16 * pod.devices, strategy, "bfloat16", 64)
         with Compiler(pod, time_limit=1800, folder=tmp_path) as compiler:
             result = compiler(CompileRequest(spec, pod, LOWEST))
         assert result.state == "compiled", result.message

@@ -1,5 +1,9 @@
 """Inference: sampling of latencies, and size, latency and accuracy in each precision."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from experiments import run
@@ -122,8 +126,11 @@ def test_cases_are_all_precisions_and_batch_sizes_that_fit():
 @pytest.mark.slow
 def test_eight_bits_cost_less_than_one_percent_on_mnist(tmp_path, tfds_dir):
     model = ["--model=mnist_cnn", "--dataset=mnist", f"--data-dir={tfds_dir}"]
-    training = ["--epochs=1", "--batch-size=32"]
-    assert run.main([*DEVICE, *model, *training, f"--results={tmp_path}"]) == 0
+    options = [*DEVICE, *model, "--epochs=1", "--batch-size=32", f"--results={tmp_path}"]
+    # Programs that train for a minute are optimized.
+    environment = os.environ | {"XLA_FLAGS": ""}
+    command = [sys.executable, "-m", "experiments.run", *options]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     records = records_by_case(tmp_path)
     assert records["float32", 32]["metrics"]["test_accuracy"] > 0.96
     assert records["int8", 32]["metrics"]["accuracy_loss"] < 0.01

@@ -65,7 +65,7 @@ def test_the_yardstick_is_what_rounding_makes(ours, twins, words):
 @pytest.mark.slow
 def test_a_training_that_amplifies_rounding_is_not_said_to_agree():
     """A difference of one unit in the last place of the weights grows by orders in eight steps."""
-    config = RunConfig(model="cats_vs_dogs", image_size=72, batch_size=16, strategy="data")
+    config = RunConfig(model="cats_vs_dogs", image_size=72, batch_size=4, strategy="data")
     config = synthetic_step.fill_defaults(config)
     backend = Backend("cpu", tuple(jax.devices("cpu")[:1]))
     step = synthetic_step.build(config, backend)

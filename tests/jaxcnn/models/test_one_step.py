@@ -28,7 +28,6 @@ BFLOAT16 = 0.05
 ROUNDING = dict.fromkeys(
     (
         "darknet19",
-        "densenet121",
         "inception_resnet_v2",
         "inception_v4",
         "mobilenet_v2",
@@ -53,7 +52,7 @@ def test_one_step(name, devices):
     assert_same_on_eight_devices(network, devices, grads, metrics, model_state)
     outputs, evaluation, _ = network.evaluate("float32")
     assert np.isfinite(outputs).all()
-    modes_differ = abs(metrics["loss"] - evaluation["loss"]) > 1e-4 * evaluation["loss"]
+    modes_differ = abs(metrics["loss"] - evaluation["loss"]) > 1e-5 * evaluation["loss"]
     assert modes_differ == (name not in DETERMINISTIC)
     half, _, dtypes = network.evaluate("bfloat16")
     assert dtypes == {"bfloat16"}
