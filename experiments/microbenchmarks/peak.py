@@ -31,7 +31,7 @@ from jaxcnn.errors import require_known
 
 AGAIN = 5  # samples of each program when a peak is measured again
 BUDGET = 0.4  # seconds of sampling when it is measured first
-LONG_CALL = 0.02  # seconds; the overhead of a call that takes this long is negligible
+LONG_CALL = 0.01  # seconds; the overhead of a call that takes this long is below one per cent
 # Sides of the square matrices, and images in the batch of the convolution, tried in this order.
 SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "accelerator": (1024, 2048, 4096, 8192, 16384)}
 IMAGES = {"cpu": (2, 8, 32, 128), "accelerator": (16, 64, 256, 1024)}
