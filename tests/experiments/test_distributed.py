@@ -34,12 +34,12 @@ SMALL = [
 # difference grows to some 1e-6 of the loss; a lost or repeated example changes it by 1e-3.
 TOLERANCE = 1e-5
 RESUMED = [
-    "--model=mnist_cnn",
+    "--model=lenet_like",
     "--dataset=synthetic:1000",
     "--epochs=3",
     "--batch-size=16",
     "--augment=shift",
-    "--save-every=7",
+    "--save-every=14",
 ]
 # Logistic regression, as the losses of a network amplify rounding (by Adam, by rectifiers).
 CONVEX = [
@@ -47,7 +47,7 @@ CONVEX = [
     "--dataset=synthetic:1000",
     "--epochs=3",
     "--batch-size=16",
-    "--save-every=7",
+    "--save-every=14",
 ]
 JIT = ["--device=cpu:1", "--strategy=jit"]
 
