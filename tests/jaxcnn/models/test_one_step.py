@@ -4,9 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from jaxcnn import parallel
-from tests.support.small_networks import EVERY_MODEL, SmallNetwork, small_network
+from tests.support.small_networks import (
+    EVERY_MODEL,
+    SmallNetwork,
+    build_without_repeats,
+    small_network,
+)
 
 pytestmark = pytest.mark.standard_promotion  # the batch norm of Flax mixes dtypes
 
@@ -35,6 +41,15 @@ ROUNDING = dict.fromkeys(
     ),
     0.05,
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("resnet18", 8 - 1), ("resnet152", 2 * 4), ("wide_resnet28_10", 2 * 3)]
+)
+def test_the_networks_here_have_one_block_of_each_shape(name, blocks):
+    """Those with a projection and those without, except for the first stage of ResNet-18."""
+    model = nnx.eval_shape(lambda: build_without_repeats(name))
+    assert len(model.blocks.layers) == blocks
 
 
 @EVERY_MODEL
