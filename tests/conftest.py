@@ -98,7 +98,6 @@ MARKED = {
         "experiments/harness/test_tensorboard",
         "experiments/measure/test_lowered_flops",
         "experiments/measure/test_timing",
-        "experiments/preflight/test_preflight",
         "experiments/test_export",
         "experiments/test_run",
         "experiments/workloads/test_pipelines",
