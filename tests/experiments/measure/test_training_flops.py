@@ -13,6 +13,7 @@ from experiments.measure.layers import layer_rows, training_step_flops
 from jaxcnn import detection, models, training
 from jaxcnn.data.mixing import Mixing
 from jaxcnn.models.layers import Branches, Conv, ConvReLU, GlobalAvgPool
+from tests.support.abstract import abstract_training
 from tests.support.small_networks import build_without_repeats
 
 ROWS = 4
@@ -41,15 +42,9 @@ SLOW = {
 
 def abstract(build, **settings):
     """A network, its train state and its step, all arrays abstract."""
-    steps = []
-
-    def create_state():
-        state, step = training.create(build(), optax.adam(1e-3), **settings)
-        steps.append(step)
-        return state
-
-    state = jax.eval_shape(create_state)
-    return nnx.eval_shape(build), state, steps[0]
+    create = functools.partial(training.create, **settings)
+    state, step = abstract_training(lambda: create(build(), optax.adam(1e-3)))
+    return nnx.eval_shape(build), state, step
 
 
 def step_flops(state, step, input_shape, *, rows: int = ROWS, boxes: int = 0) -> int:
@@ -185,19 +180,19 @@ def test_weight_decay_precision_and_moving_average_add_no_flops():
 def test_a_recipe_of_today_adds_no_flops():
     """Muon's products of matrices are no work of the model; microbatches add up to the batch."""
     plain = abstract(functools.partial(models.build, "lenet5"))
-    steps = []
 
-    def create_state():
+    def create():
         sizes = {"steps": 9, "steps_per_epoch": 1}
         muon = training.optimizer("muon", 0.1, "cosine", **sizes, clip_norm=1.0, weight_decay=0.1)
-        state, step = training.create(
+        return training.create(
             models.build("lenet5"), muon, mix=Mixing(0.2, 1.0), label_smoothing=0.1, microbatches=2
         )
-        steps.append(step)
-        return state
 
-    state = jax.eval_shape(create_state)
-    assert step_flops(state, steps[0], (32, 32, 1)) == step_flops(*plain[1:], (32, 32, 1)) > 0
+    assert (
+        step_flops(*abstract_training(create), (32, 32, 1))
+        == step_flops(*plain[1:], (32, 32, 1))
+        > 0
+    )
 
 
 def test_groups_and_a_layer_called_twice():

@@ -44,7 +44,7 @@ ROUNDING = dict.fromkeys(
 
 
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("resnet18", 8 - 1), ("resnet152", 2 * 4), ("wide_resnet28_10", 2 * 3)]
+    ("name", "blocks"), [("resnet18", 7), ("resnet152", 8), ("wide_resnet28_10", 6)]
 )
 def test_the_networks_here_have_one_block_of_each_shape(name, blocks):
     """Those with a projection and those without, except for the first stage of ResNet-18."""

@@ -16,6 +16,7 @@ from jaxcnn import models, ops, parallel, training
 from jaxcnn.ops import dense, native
 from jaxcnn.ops.conv_spec import NHWC
 from jaxcnn.ops.native import loader
+from tests.support.abstract import abstract_training
 from tests.support.native import lowered_text, random_arrays, requires_kernels
 
 
@@ -73,20 +74,13 @@ def test_concurrent_calls_do_not_wait_for_one_another():
 @pytest.mark.parametrize("model", ["mnist_cnn", "resnet18_cifar", "vgg16"])
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_train_steps_for_other_platforms_contain_no_cpu_lowering(model, platform):
-    steps = []
-
-    def create_state():
-        state, step = create_training(model, num_classes=10)
-        steps.append(step)
-        return state
-
-    state = jax.eval_shape(create_state)  # no arrays
+    state, step = abstract_training(lambda: create_training(model, num_classes=10))
     side = models.spec(model).input_shape
     batch = {
         "image": jax.ShapeDtypeStruct((2, *side), "float32"),
         "label": jax.ShapeDtypeStruct((2,), "int32"),
     }
-    text = lowered_text(steps[0], state, batch, platform=platform)
+    text = lowered_text(step, state, batch, platform=platform)
     assert native.CALL_PREFIX not in text and "stablehlo.while" not in text
     assert text.count("stablehlo.convolution") >= 3  # forward and gradients
 
