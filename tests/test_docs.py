@@ -12,12 +12,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from experiments.documents import REGION
+from tests.support.forked import run_python
 from tests.support.paths import ROOT
 
 DOCUMENTS = [
@@ -126,9 +126,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     if not any(argument.startswith("--device=cpu:") for argument in arguments):
         environment["XLA_FLAGS"] = ""
-    return subprocess.run(
-        arguments, cwd=folder, capture_output=True, text=True, env=environment, timeout=1700
-    )
+    return run_python(arguments, folder, environment)
 
 
 @pytest.mark.parametrize(("commands", "word"), run_cases())
@@ -139,7 +137,7 @@ def test_commands(commands, word, tmp_path, request):
             command = command.replace("../shared", str((ROOT / ".." / "shared").resolve()))
         first, *arguments = shlex.split(command)
         assert first in PROGRAMS, "documents call nothing but Python and the console script"
-        done = run([sys.executable, *PROGRAMS[first], *arguments], tmp_path)
+        done = run([*PROGRAMS[first], *arguments], tmp_path)
         no_device = f"no {word.upper()} is available" in done.stderr and done.returncode == 2
         allowed = done.returncode == 0 or (word in ("gpu", "tpu") and no_device)
         assert allowed, done.stdout + done.stderr
@@ -149,7 +147,7 @@ def test_commands(commands, word, tmp_path, request):
     "text", [pytest.param(text, id=name) for name, _, text in blocks("python")]
 )
 def test_examples(text, tmp_path):
-    done = run([sys.executable, "-c", text], tmp_path)
+    done = run(["-c", text], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

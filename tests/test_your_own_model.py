@@ -6,13 +6,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors import safe_open
 
+from tests.support.forked import run_python
 from tests.support.paths import DATA, ROOT
 from tests.support.records import read_records
 
@@ -46,14 +46,7 @@ def run(command: str, folder) -> subprocess.CompletedProcess:
         "XDG_CACHE_HOME": str(folder / "cache"),
         "XLA_FLAGS": "",  # libtpu does not know all flags of the tests
     }
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=1700,
-    )
+    return run_python(arguments, folder, environment)
 
 
 @pytest.mark.slow

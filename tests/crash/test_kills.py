@@ -1,10 +1,10 @@
 """``kill -9`` at random moments and at operations on files: the run resumes to the same bits."""
 
 import json
+import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import attacks
+from tests.support.forked import ForkedPython, run_python
 
 OPTIONS = [
     "--study=train",
@@ -23,17 +24,12 @@ OPTIONS = [
     "--batch-size=8",
     "--save-every=5",
 ]
+COMMAND = ["-m", "experiments.run", *OPTIONS]
 SECONDS = 240.0
 
 
-def start(results: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments.run", *OPTIONS, f"--results={results}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+def start(results: Path) -> ForkedPython:
+    return ForkedPython([*COMMAND, f"--results={results}"], merged=True)
 
 
 def outcome(results: Path) -> dict:
@@ -69,7 +65,7 @@ def test_killed_at_random_moments(expected, tmp_path, capsys):
         while True:
             process = start(results)
             try:
-                output, _ = process.communicate(timeout=rng.uniform(0.5, 9.0))
+                output, _ = process.communicate(timeout=rng.uniform(0.2, 6.0))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
@@ -93,10 +89,8 @@ def test_killed_at_operations_on_files(expected, tmp_path, capsys):
     numbers = rng.sample(range(1, 121), attacks.number(3, 56))
     for number in numbers:
         results = tmp_path / f"results{number}"
-        command = [sys.executable, "-m", "tests.support.killed_at", str(number), str(results)]
-        done = subprocess.run(
-            command + OPTIONS, capture_output=True, text=True, timeout=SECONDS, cwd=Path.cwd()
-        )
+        command = ["-m", "tests.support.killed_at", str(number), str(results)]
+        done = run_python(command + OPTIONS, timeout=SECONDS)
         outcomes["killed" if done.returncode == -signal.SIGKILL else "at its end before"] += 1
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         assert finish(results) == expected, number
@@ -112,22 +106,9 @@ def test_two_runs_of_one_case_at_the_same_time(expected, tmp_path):
     for name in "ab":
         folder = tmp_path / name
         folder.mkdir()
-        processes.append(
-            subprocess.Popen(
-                [
-                    "env",
-                    f"TMPDIR={folder}",
-                    sys.executable,
-                    "-m",
-                    "experiments.run",
-                    *OPTIONS,
-                    f"--results={tmp_path}/results",
-                ],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        environment = os.environ | {"TMPDIR": str(folder)}
+        command = [*COMMAND, f"--results={tmp_path}/results"]
+        processes.append(ForkedPython(command, environment=environment))
     ends = [(process.communicate(timeout=SECONDS), process.returncode) for process in processes]
     codes = sorted(code for _, code in ends)
     assert codes in ([0, 0], [0, 2]), ends

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import attacks
+from tests.support.forked import ForkedPython, run_python
 
 COMMAND = [
-    sys.executable,
     "-m",
     "experiments.run",
     "--study=train",
@@ -30,14 +30,8 @@ SECONDS = 240.0
 NOBODY = 65534
 
 
-def run(results: Path, *options: str, **settings) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*COMMAND, f"--results={results}", *options],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        **settings,
-    )
+def run(results: Path, *options: str) -> subprocess.CompletedProcess:
+    return run_python([*COMMAND, f"--results={results}", *options], timeout=SECONDS)
 
 
 @pytest.fixture
@@ -72,12 +66,7 @@ def test_a_results_folder_deleted_during_a_run(tmp_path, capsys):
     rng, outcomes = random.Random(8), Counter()
     for number in range(attacks.number(2, 30)):
         results = tmp_path / f"results{number}"
-        process = subprocess.Popen(
-            [*COMMAND, f"--results={results}", "--epochs=3"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = ForkedPython([*COMMAND, f"--results={results}", "--epochs=3"])
         deadline = time.monotonic() + SECONDS
         while not results.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -106,7 +95,14 @@ def test_a_folder_of_another_user_is_refused_before_anything_is_measured(tmp_pat
             folder.chmod(folder.stat().st_mode | 0o055)
     variables = os.environ | {"HOME": "/nonexistent", "XDG_CACHE_HOME": str(tmp_path / "none")}
     try:
-        done = run(results, "--epochs=2", user=NOBODY, env=variables)
+        done = subprocess.run(
+            [sys.executable, *COMMAND, f"--results={results}", "--epochs=2"],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            user=NOBODY,
+            env=variables,
+        )
     except PermissionError:
         pytest.skip("needs a Python that other users can start")
     assert done.returncode == 2 and attacks.one_line_error(done.stderr), done.stderr

@@ -3,13 +3,12 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.forked import ForkedPython
 from tests.support.records import last_step, read_record
 
 DEVICE = os.environ.get("JAXCNN_TEST_DEVICE", "cpu:2")  # simulated: no peak is measured
@@ -38,11 +37,9 @@ RECIPE = [
 ]
 
 
-def start(results: Path, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "experiments.run", *COMMAND, f"--results={results}", *options]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def start(results: Path, *options: str) -> ForkedPython:
+    command = ["-m", "experiments.run", *COMMAND, f"--results={results}", *options]
+    return ForkedPython(command, merged=True)
 
 
 def finish(results: Path, *options: str) -> str:
@@ -54,7 +51,7 @@ def finish(results: Path, *options: str) -> str:
 
 
 def send_signal_within(
-    results: Path, process: subprocess.Popen, signal_number: int, low: int, high: int
+    results: Path, process: ForkedPython, signal_number: int, low: int, high: int
 ) -> None:
     """Sends the signal as soon as there is a checkpoint of a step with ``low <= step < high``."""
     deadline = time.monotonic() + 240

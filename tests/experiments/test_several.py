@@ -3,10 +3,7 @@
 import contextlib
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,7 +11,7 @@ import pytest
 from experiments import run
 from experiments.harness.study import CaseResult
 from experiments.studies import STUDIES
-from tests.support.paths import ROOT
+from tests.support.forked import ForkedPython
 from tests.support.records import read_records
 
 DATA = ["--device=cpu:1", "--dataset=synthetic:200", "--epochs=1"]
@@ -194,9 +191,7 @@ def test_options_without_effect_are_named(capsys, tmp_path):
 @pytest.mark.slow
 def test_a_killed_product_continues_with_what_is_missing(tmp_path):
     arguments = [*TRAIN, *LISTS, f"--results={tmp_path}"]
-    command = [sys.executable, "-m", "experiments.run", *arguments]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    process = ForkedPython(["-m", "experiments.run", *arguments], tmp_path)
     deadline = time.monotonic() + 240
     while not (records := list(tmp_path.glob("train/*.json"))) and time.monotonic() < deadline:
         time.sleep(0.01)

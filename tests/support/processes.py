@@ -3,11 +3,10 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+from tests.support.forked import ForkedPython
 from tests.support.paths import ROOT
 from tests.support.records import last_step, read_record
 
@@ -23,7 +22,7 @@ def free_port() -> int:
 
 def environment() -> dict[str, str]:
     """Of a process that is to import this source."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 def start(count: int, results: Path, *options: str, own: dict[int, list[str]] | None = None):
@@ -44,22 +43,13 @@ def start(count: int, results: Path, *options: str, own: dict[int, list[str]] | 
             f"--num-processes={count}",
             f"--process-id={index}",
         ]
-        command = [sys.executable, "-m", "experiments.run", "--study=train", *options]
-        command += [f"--results={results}", *(several if count > 1 else [])]
-        processes.append(
-            subprocess.Popen(
-                [*command, *(own or {}).get(index, [])],
-                cwd=ROOT,
-                env=environment(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
+        command = ["-m", "experiments.run", "--study=train", *options, f"--results={results}"]
+        command += [*(several if count > 1 else []), *(own or {}).get(index, [])]
+        processes.append(ForkedPython(command, environment=environment(), merged=True))
     return processes
 
 
-def finish(processes: list[subprocess.Popen], seconds: float = SECONDS) -> list[tuple[int, str]]:
+def finish(processes: list[ForkedPython], seconds: float = SECONDS) -> list[tuple[int, str]]:
     """Waits for all processes; their exit codes and what they printed. Kills what takes longer."""
     deadline = time.monotonic() + seconds
     try:
@@ -93,7 +83,7 @@ LOSSES = ("train", "validation")
 
 
 def signal_after_step(
-    results: Path, processes: list[subprocess.Popen], index: int, number: signal.Signals, step: int
+    results: Path, processes: list[ForkedPython], index: int, number: signal.Signals, step: int
 ) -> float:
     """Sends a signal to one process once there is a checkpoint of `step` or later.
 

@@ -1,8 +1,6 @@
 """Inference: sampling of latencies, and size, latency and accuracy in each precision."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +10,7 @@ from experiments.microbenchmarks import peak
 from experiments.microbenchmarks.peak import Peak
 from experiments.studies import inference
 from jaxcnn import backend
+from tests.support.forked import run_python
 from tests.support.records import read_records
 
 DEVICE = ["--study=inference", "--device=cpu:1"]
@@ -129,8 +128,8 @@ def test_eight_bits_cost_less_than_one_percent_on_mnist(tmp_path, tfds_dir):
     options = [*DEVICE, *model, "--epochs=1", "--batch-size=32", f"--results={tmp_path}"]
     # Programs that train for a minute are optimized.
     environment = os.environ | {"XLA_FLAGS": ""}
-    command = [sys.executable, "-m", "experiments.run", *options]
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+    done = run_python(["-m", "experiments.run", *options], environment=environment)
+    assert done.returncode == 0, done.stderr
     records = records_by_case(tmp_path)
     assert records["float32", 32]["metrics"]["test_accuracy"] > 0.96
     assert records["int8", 32]["metrics"]["accuracy_loss"] < 0.01

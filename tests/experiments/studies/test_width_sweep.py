@@ -4,8 +4,6 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from jaxcnn.backend import Backend
 from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.errors import InputError
+from tests.support.forked import ForkedPython
 
 CPU = Backend("cpu", tuple(jax.devices("cpu")[:1]))
 
@@ -131,15 +130,11 @@ sys.exit(run.main([*options, "--results=" + sys.argv[1]]))
 """
 
 
-def start(code: str, results: Path) -> subprocess.Popen:
-    """Starts Python code in a process group of its own."""
-    command = [sys.executable, "-c", code, str(results)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+def start(code: str, results: Path) -> ForkedPython:
+    return ForkedPython(["-c", code, str(results)], merged=True)
 
 
-def kill_after(process: subprocess.Popen, folder: Path, count: int) -> None:
+def kill_after(process: ForkedPython, folder: Path, count: int) -> None:
     """Kills the process group as soon as the folder has this number of records."""
     deadline = time.monotonic() + 240
     while len(list(folder.glob("*.json"))) < count:
