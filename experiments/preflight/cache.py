@@ -28,6 +28,7 @@ _VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 _PROGRAM_SOURCES = ("preflight/program.py", "preflight/worker.py", "workloads")
 _RESULT_SOURCES = (
     "preflight/worker.py",
+    "preflight/compilation.py",
     "preflight/result.py",
     "preflight/operation.py",
     "preflight/operations.py",

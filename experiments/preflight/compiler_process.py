@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from experiments.interrupts import SIGNALS
@@ -29,6 +30,7 @@ class CompilerProcess:
         self._connection: Connection | None = None
         self._kind: tuple[str, int] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed by `close`
+        self._folder: tempfile.TemporaryDirectory | None = None
 
     def ask(
         self, question: str, request: Any, *, network: str, devices: int, time_limit: float
@@ -74,6 +76,7 @@ class CompilerProcess:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        self._folder.cleanup()
         self._process = self._connection = None
 
     def close(self, kill: bool = False) -> None:
@@ -84,20 +87,24 @@ class CompilerProcess:
     def _start(self, devices: int) -> None:
         self._log.truncate(0)
         self._log.seek(0)
+        folder = tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True)
         context = multiprocessing.get_context("spawn")
         connection, other_end = context.Pipe()
         process = context.Process(
-            target=serve, args=(other_end, InheritedFile(self._log), devices), daemon=True
+            target=serve,
+            args=(other_end, InheritedFile(self._log), devices, Path(folder.name, "kernels")),
+            daemon=True,
         )
         try:
             with without_main_module(), _signals_blocked():
                 process.start()
         except OSError:
             connection.close()
+            folder.cleanup()
             raise
         finally:
             other_end.close()
-        self._process, self._connection = process, connection
+        self._process, self._connection, self._folder = process, connection, folder
 
     def _crash(self) -> CompileResult:
         self._process.join(_EXIT_SECONDS)

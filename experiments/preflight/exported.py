@@ -7,6 +7,7 @@ the user's code: neither the function nor the classes of its arguments.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from experiments.measure.collectives import compiled_collectives
 from experiments.measure.memory import memory_plan
+from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.result import LOWEST, CompileResult
 from experiments.preflight.targets import Target
 
@@ -106,9 +108,16 @@ def _reused(state: Sequence[Any], results: Sequence[Any]) -> tuple[int, ...]:
     return tuple(places)
 
 
-def compile_exported(request: ExportedRequest, devices: tuple[jax.Device, ...]) -> CompileResult:
-    """Compiles a program for devices that need not be attached, dividing its batch among them."""
-    jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
+def compile_exported(
+    request: ExportedRequest, devices: tuple[jax.Device, ...], kernels: Path | None
+) -> CompileResult:
+    """Compiles a program for devices that need not be attached, dividing its batch among them.
+
+    Args:
+      request: the program.
+      devices: those of its target.
+      kernels: see `compile_lowered`.
+    """
     mesh = Mesh(np.array(devices), (_BATCH_AXIS,))
     divided, whole = (NamedSharding(mesh, PartitionSpec(axis)) for axis in (_BATCH_AXIS, None))
     scalar = NamedSharding(mesh, PartitionSpec())
@@ -123,7 +132,8 @@ def compile_exported(request: ExportedRequest, devices: tuple[jax.Device, ...]) 
     ]
     program = jax.jit(exported.call, donate_argnums=request.donated)
     start = time.perf_counter()
-    executable = program.lower(*arguments).compile()
+    lowered = program.lower(*arguments)
+    executable = compile_lowered(lowered, request.target, request.level, kernels)
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),

@@ -6,8 +6,11 @@ import gc
 import hashlib
 import math
 import os
+import shutil
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +21,7 @@ from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
+from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.exported import ExportedRequest, compile_exported
 from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.operation import merged
@@ -29,7 +33,6 @@ from experiments.preflight.program import (
     compile_arguments,
 )
 from experiments.preflight.result import (
-    LOWEST,
     CompileRequest,
     CompileResult,
     format_bytes,
@@ -56,14 +59,10 @@ EXPORT_PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # as `jax.export` names them
 # Tracing makes many objects that live on: with Python's own thresholds a tenth of its time goes
 # into looking for garbage.
 GC_THRESHOLD = (100_000, 50, 50)
-QUICK_GPU_OPTIONS = {
-    "xla_backend_optimization_level": 0,
-    "xla_gpu_disable_gpuasm_optimizations": True,
-}
 _PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
 
 
-def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
+def serve(connection: Connection, log: InheritedFile, devices: int, kernels: Path) -> None:
     """Answers questions about a `CompileRequest`, or returns an `InputError`.
 
     The question is ``digest``, answered by the hash of the lowered program, or ``compile``,
@@ -73,6 +72,8 @@ def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
       connection: to the requesting process.
       log: the file for whatever libraries print.
       devices: the number of CPU devices; more than one are simulated.
+      kernels: see `compile_lowered`. Its folder is removed at the end: the requesting process may
+        have ended without doing so.
     """
     log.replace(1, 2)
     os.environ.update(LIBTPU_VARIABLES)
@@ -81,11 +82,15 @@ def serve(connection: Connection, log: InheritedFile, devices: int) -> None:
     jax.config.update("jax_num_cpu_devices", devices)
     gc.freeze()  # what the libraries made
     gc.set_threshold(*GC_THRESHOLD)
-    answers = {"digest": program_digest, "compile": execute}
+    answers: dict[str, Callable[[Any], Any]] = {
+        "digest": program_digest,
+        "compile": functools.partial(execute, kernels=kernels),
+    }
     while True:
         try:
             question, request = connection.recv()
         except EOFError:
+            shutil.rmtree(kernels.parent, ignore_errors=True)
             return
         connection.send(answers[question](request))
 
@@ -102,16 +107,23 @@ def program_digest(request: CompileRequest) -> str | InputError:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def execute(request: CompileRequest | ExportedRequest) -> CompileResult | InputError:
-    """Compiles or lowers one program; every failure of the compiler becomes a result."""
+def execute(
+    request: CompileRequest | ExportedRequest, kernels: Path | None = None
+) -> CompileResult | InputError:
+    """Compiles or lowers one program; every failure of the compiler becomes a result.
+
+    Args:
+      request: the program.
+      kernels: see `compile_lowered`.
+    """
     start = time.perf_counter()
     counts: dict[str, Any] = {}
     try:
         if isinstance(request, ExportedRequest):
-            return _compile_exported(request)
+            return _compile_exported(request, kernels)
         if request.counts:
             counts = _count(request.spec, request.target.platform, request.target.devices)
-        result = _lower(request) if request.lower else _compile(request)
+        result = _lower(request) if request.lower else _compile(request, kernels)
     except InputError as error:
         return error
     except Exception as error:
@@ -199,12 +211,11 @@ def _lowered(spec: ProgramSpec, target: Target, level: str, export: bool) -> Any
         return jax.export.export(step, platforms=EXPORT_PLATFORMS)(*arguments)
 
 
-def _compile(request: CompileRequest) -> CompileResult:
+def _compile(request: CompileRequest, kernels: Path | None) -> CompileResult:
     devices = target_devices(request.target)
-    jax.config.update("jax_optimization_level", request.level or "UNKNOWN")
     lowered = _lowered(request.spec, request.target, request.level, False)
     start = time.perf_counter()
-    executable = lowered.compile(compiler_options=_compiler_options(request))
+    executable = compile_lowered(lowered, request.target, request.level, kernels)
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
@@ -216,18 +227,9 @@ def _compile(request: CompileRequest) -> CompileResult:
     )
 
 
-def _compiler_options(request: CompileRequest) -> dict[str, Any]:
-    """For GPUs, what the lowest optimization level of JAX leaves as it is: the code of kernels.
-
-    It is generated after the memory is planned.
-    """
-    is_quick = request.target.platform == "gpu" and request.level == LOWEST
-    return QUICK_GPU_OPTIONS if is_quick else {}
-
-
-def _compile_exported(request: ExportedRequest) -> CompileResult:
+def _compile_exported(request: ExportedRequest, kernels: Path | None) -> CompileResult:
     devices = target_devices(request.target)
-    result = compile_exported(request, devices)
+    result = compile_exported(request, devices, kernels)
     return dataclasses.replace(result, available=available_memory(request.target, devices))
 
 
