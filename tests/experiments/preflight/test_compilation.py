@@ -1,0 +1,113 @@
+"""How programs are compiled for targets that are not attached, and what becomes of their kernels.
+
+The compiler of GPUs, 4 GB of packages, is replaced by one that notes its options.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import jax
+import pytest
+
+from experiments.preflight import targets
+from experiments.preflight.compilation import compile_lowered
+from experiments.preflight.compiler_process import CompilerProcess
+from experiments.preflight.result import LOWEST
+from tests.support.forked import ForkedPython
+
+H100, CPU = targets.target("gpu-h100"), targets.target("cpu")
+CACHE = "xla_gpu_kernel_cache_file"
+
+
+class Lowered:
+    """A program that notes with which options it is compiled; some of them are refused."""
+
+    def __init__(self, *refused: str):
+        self.refused = refused
+        self.options: list[dict] = []
+
+    def compile(self, compiler_options=None):
+        self.options.append(compiler_options or {})
+        if any(name in self.options[-1] for name in self.refused):
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: No space left on device")
+        return "executable"
+
+
+@pytest.fixture(autouse=True)
+def same_level():
+    level = jax.config.jax_optimization_level
+    yield
+    jax.config.update("jax_optimization_level", level)
+
+
+def test_kernels_of_gpus_are_kept_in_a_file_and_are_not_optimized(tmp_path):
+    lowered = Lowered()
+    assert compile_lowered(lowered, H100, LOWEST, tmp_path / "kernels") == "executable"
+    (options,) = lowered.options
+    assert options[CACHE] == str(tmp_path / "kernels")
+    assert options["xla_backend_optimization_level"] == 0
+    assert jax.config.jax_optimization_level == "O0"
+
+
+def test_without_a_usable_file_all_kernels_are_generated(tmp_path):
+    lowered = Lowered(CACHE)
+    assert compile_lowered(lowered, H100, LOWEST, tmp_path / "kernels") == "executable"
+    assert [CACHE in options for options in lowered.options] == [True, False]
+    assert [options["xla_backend_optimization_level"] for options in lowered.options] == [0, 0]
+    lowered = Lowered()
+    compile_lowered(lowered, H100, LOWEST)
+    assert [CACHE in options for options in lowered.options] == [False]
+
+
+def test_a_program_that_is_refused_is_an_error(tmp_path):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No space left"):
+        compile_lowered(Lowered("xla_backend_optimization_level"), H100, LOWEST, tmp_path / "file")
+
+
+@pytest.mark.parametrize(("target", "level"), [(H100, ""), (CPU, LOWEST), (CPU, "")])
+def test_other_programs_are_compiled_as_jax_compiles_them(tmp_path, target, level):
+    lowered = Lowered()
+    assert compile_lowered(lowered, target, level, tmp_path / "kernels") == "executable"
+    assert lowered.options == [{}]
+    assert jax.config.jax_optimization_level == (level or "UNKNOWN")
+
+
+def temporary_folders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith("jaxcnn-")]
+
+
+def test_the_folder_of_kernels_ends_with_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    process = CompilerProcess()
+    process._start(devices=1)
+    assert len(temporary_folders(tmp_path)) == 1
+    process.end()
+    assert temporary_folders(tmp_path) == []
+    process._start(devices=1)
+    process.close(kill=True)
+    assert temporary_folders(tmp_path) == []
+
+
+IDLE = """
+import pathlib, time
+from experiments.preflight import compiler_process
+process = compiler_process.CompilerProcess()
+process.ask("digest", None, network="", devices=1, time_limit=100)
+pathlib.Path("ready").touch()
+time.sleep(600)
+"""
+
+
+def test_the_folder_of_kernels_is_removed_if_the_owner_is_killed(tmp_path):
+    """As by a signal between cases, at which a command ends at once."""
+    owner = ForkedPython(["-c", IDLE], tmp_path, os.environ | {"TMPDIR": str(tmp_path)})
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(temporary_folders(tmp_path)) == 1, owner.poll()
+    owner.send_signal(signal.SIGKILL)
+    while temporary_folders(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert temporary_folders(tmp_path) == []
