@@ -8,16 +8,18 @@ import atexit
 import multiprocessing
 import os
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import weakref
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import IO
 
 import experiments
+from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.spawning import without_main_module
 from tests.support.paths import ROOT
 
@@ -54,19 +56,16 @@ class ForkedPython:
     ):
         environment = dict(os.environ if environment is None else environment)
         assert jax_variables(environment) == JAX_VARIABLES, "JAX is imported with its variables"
-        folder_of_streams = Path(tempfile.mkdtemp())
-        weakref.finalize(self, shutil.rmtree, folder_of_streams, ignore_errors=True)
-        self._stdout, self._stderr = (folder_of_streams / name for name in ("stdout", "stderr"))
-        self._stdout.touch()
-        self._stderr.touch()
-        streams = [str(self._stdout), str(self._stdout if merged else self._stderr)]
+        self._stdout, stdout = _pipe()
+        self._stderr, stderr = _pipe()
+        streams = [InheritedFile(stdout), InheritedFile(stdout if merged else stderr)]
         # Apple's frameworks do not work in forked processes; spawned ones import all anew.
         context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
         context.set_forkserver_preload(PRELOADED)
         self._process = context.Process(
             target=_execute, args=(list(arguments), str(folder), environment, *streams)
         )
-        with without_main_module():
+        with without_main_module(), stdout, stderr:
             self._process.start()
         self.pid = self._process.pid
 
@@ -90,9 +89,9 @@ class ForkedPython:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Waits for the end; what was written to stdout and stderr."""
+        """Waits for the end; what was written to stdout and stderr, also by its children."""
         self.wait(timeout)
-        return self._stdout.read_text(), self._stderr.read_text()
+        return self._stdout.result(), self._stderr.result()
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -122,8 +121,25 @@ def run_python(
     return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
 
 
+def _pipe() -> tuple[Future[str], IO[bytes]]:
+    """What will have been written to a pipe once it is closed, and its other end."""
+    read_end, write_end = os.pipe()
+    text: Future[str] = Future()
+
+    def read() -> None:
+        with open(read_end, errors="replace") as stream:
+            text.set_result(stream.read())
+
+    threading.Thread(target=read, daemon=True).start()
+    return text, open(write_end, "wb")
+
+
 def _execute(
-    arguments: list[str], folder: str, environment: dict[str, str], stdout: str, stderr: str
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    stdout: InheritedFile,
+    stderr: InheritedFile,
 ) -> None:
     """Becomes the command, as ``python ARGUMENTS`` would."""
     os.setsid()
@@ -131,10 +147,10 @@ def _execute(
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # which the environment may name
-    for number, name in ((1, stdout), (2, stderr)):
-        file = os.open(name, os.O_WRONLY | os.O_APPEND)
-        os.dup2(file, number)
-        os.close(file)
+    stdout.replace(1)
+    stderr.replace(2)
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     option, command, *rest = arguments
     sys.path.insert(0, folder)
     try:
