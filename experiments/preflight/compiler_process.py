@@ -92,7 +92,7 @@ class CompilerProcess:
         connection, other_end = context.Pipe()
         process = context.Process(
             target=serve,
-            args=(other_end, InheritedFile(self._log), devices, Path(folder.name, "kernels")),
+            args=(other_end, InheritedFile(self._log), devices, Path(folder.name)),
             daemon=True,
         )
         try:

@@ -62,7 +62,7 @@ GC_THRESHOLD = (100_000, 50, 50)
 _PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
 
 
-def serve(connection: Connection, log: InheritedFile, devices: int, kernels: Path) -> None:
+def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path) -> None:
     """Answers questions about a `CompileRequest`, or returns an `InputError`.
 
     The question is ``digest``, answered by the hash of the lowered program, or ``compile``,
@@ -72,8 +72,8 @@ def serve(connection: Connection, log: InheritedFile, devices: int, kernels: Pat
       connection: to the requesting process.
       log: the file for whatever libraries print.
       devices: the number of CPU devices; more than one are simulated.
-      kernels: see `compile_lowered`. Its folder is removed at the end: the requesting process may
-        have ended without doing so.
+      folder: for the kernels of GPUs (`compile_lowered`). It is removed at the end: the requesting
+        process may have ended without doing so.
     """
     log.replace(1, 2)
     os.environ.update(LIBTPU_VARIABLES)
@@ -84,13 +84,13 @@ def serve(connection: Connection, log: InheritedFile, devices: int, kernels: Pat
     gc.set_threshold(*GC_THRESHOLD)
     answers: dict[str, Callable[[Any], Any]] = {
         "digest": program_digest,
-        "compile": functools.partial(execute, kernels=kernels),
+        "compile": functools.partial(execute, kernels=folder / "kernels"),
     }
     while True:
         try:
             question, request = connection.recv()
         except EOFError:
-            shutil.rmtree(kernels.parent, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return
         connection.send(answers[question](request))
 

@@ -149,8 +149,8 @@ def _execute(
     tempfile.tempdir = None  # which the environment may name
     stdout.replace(1)
     stderr.replace(2)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     option, command, *rest = arguments
     sys.path.insert(0, folder)
     try:

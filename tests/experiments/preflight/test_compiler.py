@@ -31,35 +31,35 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def serve_a_crash(connection, log, devices, kernels):
+def serve_a_crash(connection, log, devices, folder):
     connection.recv()
     log.replace(1)
     os.write(1, b"some line\nterribly wrong\n")
     os.abort()
 
 
-def serve_silent_exit(connection, log, devices, kernels):
+def serve_silent_exit(connection, log, devices, folder):
     connection.recv()
     os._exit(3)
 
 
-def serve_a_kill(connection, log, devices, kernels):
+def serve_a_kill(connection, log, devices, folder):
     connection.recv()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def serve_a_hang(connection, log, devices, kernels):
+def serve_a_hang(connection, log, devices, folder):
     connection.recv()
     time.sleep(600)
 
 
-def serve_hashes_and_hang(connection, log, devices, kernels):
+def serve_hashes_and_hang(connection, log, devices, folder):
     connection.recv()
     connection.send("hash")
-    serve_a_hang(connection, log, devices, kernels)
+    serve_a_hang(connection, log, devices, folder)
 
 
-def serve_its_number(connection, log, devices, kernels):
+def serve_its_number(connection, log, devices, folder):
     """Every answer is the number of the process and of its devices, and how often it was asked."""
     for count in itertools.count(1):
         try:
