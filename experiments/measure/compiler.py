@@ -47,7 +47,7 @@ def compiler_counts(executable: jax.stages.Compiled) -> CompilerCounts:
         analysis = analysis[0] if analysis else None
     counts = analysis if isinstance(analysis, Mapping) else {}
     flops = _count_or_none(counts.get("flops"))
-    if native.CALL_PREFIX in (executable.as_text() or ""):
+    if flops is not None and native.CALL_PREFIX in (executable.as_text() or ""):
         flops = None
     return CompilerCounts(flops, _count_or_none(counts.get("bytes accessed")))
 
