@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 
 from benchmarks import command
-from experiments.preflight.estimates import with_estimate
+from experiments.preflight.estimates import with_current_figures
 from experiments.preflight.fitting import HeldOut, final_fit, without_chip, without_run
 from experiments.preflight.measured_runs import calibration_runs
 from experiments.preflight.published_runs import COSTS, trace_costs
@@ -49,11 +49,13 @@ def write_costs() -> None:
 
 
 def estimate_again(path: Path) -> None:
-    """Replaces the estimates in a file of records that have the operations of their programs."""
+    """Replaces bounds and estimates in a file of records that have the operations of programs."""
     records, problems = load([path])
     if problems:
         raise InputError(problems[0])
-    estimated = [with_estimate(record) for record in records]
+    estimated = [
+        with_current_figures(record, record.metrics.get("price_per_hour")) for record in records
+    ]
     if estimated != records:
         rows = (json.dumps(to_json(record)) for record in estimated)
         path.write_text("[\n" + ",\n".join(rows) + "\n]\n")

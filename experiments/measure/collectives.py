@@ -50,9 +50,10 @@ def collectives(program: str) -> tuple[Collective, ...]:
 def compiled_collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
     """Those of a compiled program; None if the compiler cannot print it."""
     try:
-        return collectives(executable.as_text())
-    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        program = executable.as_text()
+    except jax.errors.JaxRuntimeError:
         return None
+    return None if program is None else collectives(program)
 
 
 def _bytes(dtype: str, shape: str) -> int:

@@ -8,19 +8,23 @@ from collections.abc import Callable
 from typing import Self
 
 
-def exit_with_parent(parent: int) -> None:
+def exit_with_parent(parent: int, cleanup: Callable[[], None] = lambda: None) -> None:
     """Starts a thread that ends this process once its parent has ended, for whatever reason.
 
     Args:
       parent: the parent's process id.
+      cleanup: called before this process ends that way.
     """
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    threading.Thread(target=_watch, args=(parent, cleanup), daemon=True).start()
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, cleanup: Callable[[], None]) -> None:
     while os.getppid() == parent:
         time.sleep(1)
-    os._exit(1)
+    try:
+        cleanup()
+    finally:
+        os._exit(1)
 
 
 class Deadline:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.hardware import peak_for
 from experiments.measure.roofline import Roofline
-from experiments.preflight.communication import communication_bound
+from experiments.preflight.communication import communication_bound, why_unknown
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
@@ -28,6 +28,9 @@ EPOCH_IMAGES = {
 }
 
 
+_BOUND = "the bound is a roofline of published figures, of the definition's FLOPs"
+
+
 @dataclass(frozen=True)
 class Bound:
     """What a step cannot do better than, with the FLOPs of its definition.
@@ -36,15 +39,23 @@ class Bound:
       metrics: by the names of `METRICS`.
       limit: ``compute``, ``memory`` or ``communication``; empty if no bound is known.
       remarks: what a reader of the metrics should know.
+      communication: seconds of it; None if unknown.
     """
 
     metrics: dict[str, float]
     limit: str = ""
     remarks: tuple[str, ...] = ()
+    communication: float | None = None
 
 
 def bound(
-    result: CompileResult, spec: ProgramSpec, target: Target, price: float | None, images: int
+    result: CompileResult,
+    spec: ProgramSpec,
+    target: Target,
+    *,
+    price_per_hour: float | None,
+    epoch_images: int,
+    matmul_precision: str | None = None,
 ) -> Bound:
     """The bound of a step.
 
@@ -52,9 +63,9 @@ def bound(
       result: with the FLOPs and bytes of the step.
       spec: the program.
       target: the accelerators it was compiled for.
-      price: US dollars per hour of one chip; None if unknown. All chips of the target are paid for,
-        unused ones too.
-      images: training images per epoch.
+      price_per_hour: US dollars of all chips of the target, unused ones too; None if unknown.
+      epoch_images: training images per epoch.
+      matmul_precision: of float32 products, see `peak_for`.
 
     Returns:
       Only the work itself, and a remark, for a target without published peak or bandwidth.
@@ -68,21 +79,21 @@ def bound(
     }
     if result.collectives:
         work["bytes_exchanged"] = float(sum(entry.bytes for entry in result.collectives))
-    roofline = _roofline(spec, target)
+    roofline = _roofline(spec, target, matmul_precision)
     if roofline is None:
-        return Bound(work, remarks=(_why_no_bound(spec, target),))
+        return Bound(work, remarks=(_why_no_bound(spec, target, matmul_precision),))
     seconds = roofline.bound(result.flops, result.bytes)
     limit = roofline.limit(result.flops, result.bytes)
     communication, remarks = _communication(result, spec, target)
-    if communication is not None:
+    if communication:
         work["communication_bound"] = communication
         seconds, limit = max((seconds, limit), (communication, "communication"))
     speed = _speed(seconds, result.flops, spec.batch_size, roofline)
-    cost = _cost(seconds / spec.batch_size, price and price * target.chips, images)
-    return Bound(work | speed | cost, limit, remarks)
+    cost = _cost(seconds / spec.batch_size, price_per_hour, epoch_images)
+    return Bound(work | speed | cost, limit, (*remarks, _BOUND), communication)
 
 
-def _speed(seconds: float, flops: int, batch_size: int, roofline: Roofline) -> dict[str, float]:
+def _speed(seconds: float, flops: float, batch_size: int, roofline: Roofline) -> dict[str, float]:
     return {
         "step_time_bound": seconds,
         "images_per_second_bound": batch_size / seconds,
@@ -92,10 +103,10 @@ def _speed(seconds: float, flops: int, batch_size: int, roofline: Roofline) -> d
     }
 
 
-def _roofline(spec: ProgramSpec, target: Target) -> Roofline | None:
+def _roofline(spec: ProgramSpec, target: Target, matmul_precision: str | None) -> Roofline | None:
     """That of the chips that the strategy uses; None if a figure of it is not published."""
     device = target.device
-    peak = peak_for(device, spec.precision) if device else None
+    peak = peak_for(device, spec.precision, matmul_precision) if device else None
     if device is None or peak is None or device.bandwidth is None:
         return None
     device_count = parallel.device_count(spec.strategy, target.devices)
@@ -103,10 +114,21 @@ def _roofline(spec: ProgramSpec, target: Target) -> Roofline | None:
     return Roofline(peak.value * chips, device.bandwidth.value * chips)
 
 
-def _why_no_bound(spec: ProgramSpec, target: Target) -> str:
+def _why_no_bound(spec: ProgramSpec, target: Target, matmul_precision: str | None) -> str:
     if target.platform == "cpu":
         return "no bound on the step time: a CPU has no published peak; experiments.run measures it"
-    return f"no bound on the step time: no published peak of {spec.precision} for {target.row}"
+    peak = named_peak(spec.precision, matmul_precision)
+    return f"no bound on the step time: no published peak of {peak} for {target.row}"
+
+
+def named_peak(precision: str, matmul_precision: str | None) -> str:
+    """The arithmetic that a peak is of, for a message.
+
+    >>> named_peak("float32", "highest"), named_peak("bfloat16", None)
+    ("float32 at matmul precision 'highest'", 'bfloat16')
+    """
+    is_default = precision != "float32" or matmul_precision in (None, "default")
+    return precision if is_default else f"{precision} at matmul precision {matmul_precision!r}"
 
 
 def _cost(seconds_per_image: float, price: float | None, images: int) -> dict[str, float]:
@@ -124,11 +146,13 @@ def _communication(
     result: CompileResult, spec: ProgramSpec, target: Target
 ) -> tuple[float | None, tuple[str, ...]]:
     """Seconds that a step communicates at least, None if unknown; and remarks."""
-    if not result.collectives:
-        return None, ()
+    if parallel.device_count(spec.strategy, target.devices) == 1:
+        return 0.0, ()
     sizes = parallel.mesh_sizes(spec.strategy, target.devices, spec.mesh).values()
     seconds = communication_bound(result.collectives, target, list(sizes))
+    if seconds is None:
+        return None, (f"no bound on communication: {why_unknown(result.collectives, target)}",)
     cell = target.interconnect
-    if cell is None or seconds is None:
-        return None, (f"no bound on communication: no published interconnect for {target.row}",)
+    if not seconds or cell is None:
+        return seconds, ()
     return seconds, (f"interconnect: {cell.source}, {cell.date}; half of it in each direction",)

@@ -22,7 +22,15 @@ from experiments.preflight.exported import ExportedRequest
 from experiments.preflight.result import CompileRequest, CompileResult
 from experiments.records import provenance
 
-FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")  # environment variables that compilers read
+# Environment variables that change programs: those that compilers read, and settings of JAX.
+FLAGS = (
+    "XLA_FLAGS",
+    "LIBTPU_INIT_ARGS",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_ENABLE_X64",
+    "JAX_THREEFRY_PARTITIONABLE",
+)
 _VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 # Packages whose sources define the programs, and those that say what a result is.
 _PROGRAM_SOURCES = ("preflight/program.py", "preflight/worker.py", "workloads")
@@ -48,7 +56,7 @@ def default_folder() -> Path:
 
 
 def flags() -> dict[str, str]:
-    """The compilers' flags that are set in the environment."""
+    """The `FLAGS` that are set in the environment."""
     return {name: os.environ[name] for name in FLAGS if os.environ.get(name)}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import rich.box
 from rich.table import Table
 
+from experiments.preflight.estimates import ESTIMATE
 from experiments.preflight.result import format_bytes
 from experiments.records import Record
 from experiments.records.units import readable
@@ -23,11 +24,24 @@ def check_table(rows: Sequence[Record]) -> Table:
     return table
 
 
+def check_notes(rows: Sequence[Record]) -> list[str]:
+    """What a reader of the table should know: why a target has no answer, and remarks."""
+    messages = [f"{record.settings['target']}: {record.message}" for record in rows]
+    outcomes = [text for text, record in zip(messages, rows, strict=True) if record.message]
+    remarks = (
+        f"{record.settings['target']}: {text}"
+        for record in rows
+        for text in record.provenance["remarks"]
+        if not text.startswith(ESTIMATE)
+    )
+    return [*outcomes, *dict.fromkeys(remarks)]
+
+
 def _cells(record: Record) -> tuple[str, ...]:
     metrics, settings = record.metrics, record.settings
     outcome = "" if record.status == "predicted" else f" {record.status}"
     collectives = ", ".join(
-        f"{entry['count']} × {entry['kind']}" for entry in record.provenance["collectives"]
+        f"{entry['count']} × {entry['kind']}" for entry in record.provenance["collectives"] or ()
     )
     return (
         f"{settings['target']}{outcome}",

@@ -1,6 +1,8 @@
 """`check`: will any JAX program fit, how fast will it be, and what will it cost?"""
 
+import dataclasses
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,19 +12,23 @@ from etils import epath
 from rich.console import Console
 
 from experiments import records as stored_records
+from experiments.config.bounds import MAX_SECONDS
 from experiments.hardware import prices
-from experiments.preflight import libraries, targets, verdict
+from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.preflight import libraries, verdict
+from experiments.preflight import targets as known_targets
 from experiments.preflight.batches import BatchLimit, search
-from experiments.preflight.check_table import check_table
+from experiments.preflight.check_table import check_notes, check_table
 from experiments.preflight.communication import communication_bound
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.estimates import estimate_metrics, estimate_step
+from experiments.preflight.estimates import DeviceWork, estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
-from experiments.preflight.exported import export_step, flatten_step, is_array
+from experiments.preflight.exported import FlatStep, export_step, flatten_step, is_array
 from experiments.preflight.operation import Operation
 from experiments.preflight.operations import operations
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
+from experiments.preflight.time_model import TimeEstimate
 from experiments.records import Record
 from jaxcnn.errors import InputError
 
@@ -41,6 +47,8 @@ class CheckResult:
         text = io.StringIO()
         console = Console(file=text, width=160)
         console.print(check_table(self.records))
+        for line in check_notes(self.records):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         return text.getvalue().rstrip()
 
 
@@ -48,7 +56,7 @@ def check(
     step: Callable,
     state: Any,
     batch: Any,
-    targets: Sequence[str] = targets.COLAB,
+    targets: str | Sequence[str] = known_targets.COLAB,
     *,
     name: str = "step",
     largest: bool = True,
@@ -65,7 +73,8 @@ def check(
       step: ``step(state, batch)``, any function that `jax.jit` can compile.
       state: a tree of arrays, or of `jax.ShapeDtypeStruct`.
       batch: the same; the first axis of each array counts examples.
-      targets: names as of ``python -m experiments.preflight --list-targets``.
+      targets: names as of ``python -m experiments.preflight --list-targets``, groups included; a
+        string has them separated by commas.
       name: of the program, in the table and in the records.
       largest: whether to search for the largest batch that fits, for which `step` is traced with
         other batches.
@@ -73,8 +82,8 @@ def check(
       results: a folder for the records; none are written without it.
 
     Raises:
-      InputError: an unknown target, a batch that does not divide among its devices, or a program
-        whose FLOPs depend on its data.
+      InputError: an unknown target, a batch that does not divide among its devices, a time limit
+        that is not positive, or a program whose FLOPs depend on its data.
 
     >>> import jax
     >>> weights = jax.ShapeDtypeStruct((784, 10), "float32")
@@ -83,7 +92,10 @@ def check(
     >>> result.records[0].status
     'predicted'
     """
-    resolved_targets = [_target(target) for target in targets]
+    if not 0 < time_limit <= MAX_SECONDS:
+        raise InputError(f"time_limit={time_limit}: must be a positive number of seconds")
+    names = targets if isinstance(targets, str) else ",".join(targets)
+    resolved_targets = known_targets.find(names)
     size = _batch_size(batch)
     for target in resolved_targets:
         if size % target.devices:
@@ -98,10 +110,6 @@ def check(
         for record in checked:
             stored_records.write(record, epath.Path(results))
     return CheckResult(checked)
-
-
-def _target(name: str) -> Target:
-    return targets.target(name)
 
 
 def _batch_size(batch: Any) -> int:
@@ -134,19 +142,26 @@ def _check(
     time_limit: float,
 ) -> Record:
     size, limit = _batch_size(batch), None
-    share = _resized(batch, size // target.devices)
-    flat = flatten_step(step, state, share)
     try:
-        kernels = operations(flat.function, *flat.arguments, platform=target.platform)
-    except ValueError as error:  # of `equation_flops`
+        work = _work(step, state, batch, target)
+        whole = flatten_step(step, state, batch)
+        flops = model_flops(whole.function, *whole.arguments)
+    except ValueError as error:  # of `model_flops`
         raise InputError(f"{name}: {error}") from error
-    precision = _precision(kernels)
     with Compiler(target, time_limit=time_limit) as compiler:
 
         def compile_batch(count: int) -> CompileResult:
             if missing := libraries.missing(target):
                 return CompileResult("unsupported", missing)
-            return compiler(export_step(flatten_step(step, state, _resized(batch, count)), target))
+            resized = batch if count == size else _resized(batch, count)
+            try:
+                request = export_step(flatten_step(step, state, resized), target)
+            except (TypeError, ValueError) as error:
+                if count == size:
+                    raise
+                reason = str(error).strip().splitlines()[0]
+                return CompileResult("failed", f"the function takes no batch of {count}: {reason}")
+            return compiler(request)
 
         result = compile_batch(size)
         can_search = result.state in ("compiled", "out_of_memory") and target.platform != "cpu"
@@ -156,37 +171,80 @@ def _check(
                 size,
                 target.devices,
             )
-    return _record(name, target, precision, size, kernels, result, limit)
+        warnings = tuple(filter(None, (libraries.untested(target), compiler.cache.problem)))
+    communication = (
+        0.0
+        if target.devices == 1
+        else communication_bound(result.collectives, target, [target.devices])
+    )
+    work = dataclasses.replace(work, communication=communication)
+    return _record(name, target, size, flops, work, result, limit, warnings)
 
 
-def _precision(kernels: Sequence[Operation]) -> str:
-    """The dtype in which most of the arithmetic is done."""
-    work: dict[str, float] = {}
+def _work(step: Callable, state: Any, batch: Any, target: Target) -> DeviceWork:
+    """What one device does; its communication is not known yet.
+
+    The step is traced with the share of the batch of one device, or with the whole batch if it
+    takes no other: then a device does an equal part of it.
+    """
+    whole = flatten_step(step, state, batch)
+    if target.devices == 1:
+        return _traced_work(whole, target)
+    share = _resized(batch, _batch_size(batch) // target.devices)
+    try:
+        return _traced_work(flatten_step(step, state, share), target)
+    except (TypeError, ValueError):
+        work = _traced_work(whole, target)
+    part = 1 / target.devices
+    kernels = tuple(item.scaled(part, item.count) for item in work.operations)
+    return DeviceWork(kernels, work.flops * part, work.bytes * part, None)
+
+
+def _traced_work(step: FlatStep, target: Target) -> DeviceWork:
+    kernels = operations(step.function, *step.arguments, platform=target.platform)
+    size = compulsory_bytes(step.function, *step.arguments)
+    return DeviceWork(kernels, math.fsum(item.flops for item in kernels), size, None)
+
+
+def _precisions(kernels: Sequence[Operation]) -> tuple[str, str | None]:
+    """The dtype in which most of the arithmetic is done, and the precision of its products.
+
+    The latter is a level as `jax.default_matmul_precision` accepts it; None is JAX's default.
+    """
+    work: dict[tuple[str, str | None], float] = {}
     for item in kernels:
         if item.flops and item.equation is not None:
             dtype = str(item.equation.invars[0].aval.dtype)
-            work[dtype] = work.get(dtype, 0.0) + item.flops
-    return max(work, key=lambda dtype: work[dtype], default="float32")
+            key = dtype, _level(item.equation.params.get("precision"))
+            work[key] = work.get(key, 0.0) + item.flops
+    return max(work, key=lambda key: work[key], default=("float32", None))
+
+
+def _level(precision: Any) -> str | None:
+    """The level of a product's precision, which JAX keeps for both operands."""
+    first = precision[0] if isinstance(precision, tuple) else precision
+    return None if first is None else str(getattr(first, "name", first)).lower()
 
 
 def _record(
     name: str,
     target: Target,
-    precision: str,
     size: int,
-    kernels: Sequence[Operation],
+    flops: int,
+    work: DeviceWork,
     result: CompileResult,
     limit: BatchLimit | None,
+    warnings: Sequence[str],
 ) -> Record:
-    communication = communication_bound(result.collectives or (), target, [target.devices])
-    estimate = estimate_step(kernels, target, precision, communication)
+    precision, matmul_precision = _precisions(work.operations)
+    estimate = estimate_step(work, target, precision, matmul_precision)
     price, _ = prices.price_of(target.device, result.kind or target.row, None, None)
     hourly = price * target.chips if price else None
     metrics = result.metrics | (limit.metrics if limit else {})
-    metrics["flops_per_step"] = target.devices * sum(item.flops for item in kernels)
-    if communication is not None:
-        metrics["communication_bound"] = communication
-    if estimate is not None:
+    metrics["flops_per_step"] = flops
+    if work.communication:
+        metrics["communication_bound"] = work.communication
+    if isinstance(estimate, TimeEstimate):
         metrics |= estimate_metrics(estimate, size, hourly, None)
     if hourly:
         metrics["price_per_hour"] = hourly
@@ -208,15 +266,14 @@ def _record(
             "platform": target.platform,
             "device_count": target.devices,
             "compiler": libraries.compiler(target),
+            "matmul_precision": matmul_precision or "default",
             "batches_tried": list(limit.tries) if limit else [],
-            "collectives": [
-                {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
-                for entry in result.collectives or ()
-            ],
+            "collectives": result.collectives_as_json,
             "remarks": [
-                *(estimate_remarks(estimate) if estimate else ()),
+                *estimate_remarks(estimate),
                 *verdict.remarks(result),
                 *(limit.remarks if limit else ()),
+                *warnings,
             ],
         },
     )

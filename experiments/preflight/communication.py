@@ -13,21 +13,32 @@ _FIRST_WITH_SHARP = 9.0
 
 
 def communication_bound(
-    collectives: Sequence[Collective], target: Target, groups: Sequence[int]
+    collectives: Sequence[Collective] | None, target: Target, groups: Sequence[int]
 ) -> float | None:
-    """Lower bound on the seconds that a device sends; None if the interconnect is not published.
+    """Lower bound on the seconds that a device sends; None if it is not known.
 
     Args:
-      collectives: of the compiled program.
+      collectives: of the compiled program; None if they are not known.
       target: the accelerators.
       groups: sizes of the groups that communicate; the smallest sends the least.
     """
-    if target.interconnect is None or not collectives:
+    if collectives is not None and not collectives:
+        return 0.0
+    if collectives is None or target.interconnect is None:
         return None
     smallest_group = min([target.chips, *(size for size in groups if size > 1)])
     outgoing = target.interconnect.value / 2  # the figure is of both directions together
     sent = bytes_sent(collectives, smallest_group, switch_adds=_switch_adds(target))
     return sent / (outgoing * used_links(target))
+
+
+def why_unknown(collectives: Sequence[Collective] | None, target: Target) -> str:
+    """Why `communication_bound` is None."""
+    if collectives is None:
+        return "the collectives of the program are not known"
+    if target.chips == 1:
+        return "no published bandwidth between the devices of one chip"
+    return f"no published interconnect for {target.row or 'a CPU'}"
 
 
 def used_links(target: Target) -> float:

@@ -19,6 +19,7 @@ from experiments.preflight.spawning import without_main_module
 from experiments.preflight.worker import serve
 
 _EXIT_SECONDS = 5  # that the process gets to end by itself
+_LONGEST_WAIT = 2_000_000  # seconds; the system's limit is 2**31 milliseconds
 _CHECK = "Check failed: "  # in the message of a library in C++ before it aborts
 
 
@@ -57,9 +58,9 @@ class CompilerProcess:
             self._kind = kind
         try:
             self._connection.send((question, request))
-            if not self._connection.poll(time_limit):
+            if not self._connection.poll(min(time_limit, _LONGEST_WAIT)):
                 self.end(kill=True)
-                message = f"compiling took longer than {time_limit:g} s (--time-limit)"
+                message = f"compiling took longer than {time_limit:g} s, the time limit"
                 return CompileResult("failed", message, seconds=time_limit)
             return self._connection.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -1,16 +1,20 @@
 """The expected time of a step on a target, and what it costs, each with its interval.
 
-A record of the preflight has the operations of its program, so that its time can be estimated again
-if the time model has changed.
+A record of the preflight has the operations of its program, so that its bounds and its time can be
+estimated again if a table or the time model has changed.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from experiments.measure.collectives import Collective
 from experiments.preflight import targets, time_model
+from experiments.preflight.bounds import Bound, bound, named_peak
 from experiments.preflight.measured_cases import measured_records, measured_step_time
 from experiments.preflight.operation import Operation
+from experiments.preflight.program import ProgramSpec
+from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from experiments.preflight.time_model import Rates, TimeEstimate
 from experiments.records import Record
@@ -18,26 +22,79 @@ from jaxcnn import parallel
 
 Metrics = dict[str, float]
 ESTIMATE, MEASURED = "estimate: ", "measured: "  # with which remarks of a single case begin
+NO_ESTIMATE = "no estimate: "
+# With which remarks of `figures` begin.
+_REMARKS = (ESTIMATE, MEASURED, NO_ESTIMATE, "no bound on ", "interconnect: ", "the bound is ")
+# Metrics of `figures`, besides those with ``_bound`` or ``_estimate`` in their names.
+_METRICS = (
+    "flops_per_step",
+    "bytes_per_step",
+    "arithmetic_intensity",
+    "bytes_exchanged",
+    "price_per_hour",
+    "mfu_ceiling",
+    "peak_published",
+    "bandwidth_published",
+)
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What one device does in a step.
+
+    Attributes:
+      operations: its kernels.
+      flops: by the definition of the operations.
+      bytes: that it must move, see `experiments.measure.flops.compulsory_bytes`.
+      communication: seconds of collectives, 0 on one device; None if unknown.
+    """
+
+    operations: tuple[Operation, ...]
+    flops: float
+    bytes: float
+    communication: float | None
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Bounds and estimates of a case.
+
+    Attributes:
+      metrics: by the names of `METRICS`.
+      remarks: what a reader of the metrics should know.
+      limit: of the `Bound`.
+    """
+
+    metrics: Metrics
+    remarks: tuple[str, ...]
+    limit: str
 
 
 def estimate_step(
-    items: Iterable[Operation], target: Target, precision: str, communication: float | None
-) -> TimeEstimate | None:
-    """The expected time of a step; None without published figures.
+    work: DeviceWork, target: Target, precision: str, matmul_precision: str | None = None
+) -> TimeEstimate | str:
+    """The expected time of a step, or why there is none.
+
+    Communication counts in full, as if none of it were hidden.
 
     Args:
-      items: the kernels of one device.
+      work: of one device.
       target: the accelerators.
       precision: of the arithmetic: ``float32``, ``bfloat16`` or ``float16``.
-      communication: seconds of collectives; they count in full, as if none of it were hidden.
+      matmul_precision: of float32 products, see `peak_for`.
     """
-    items = tuple(items)
-    chip = time_model.rates(target.device, precision) if target.device else None
-    if chip is None or not items:
-        return None
+    if target.device is None:
+        return "a CPU has no published peak"
+    chip = time_model.rates(target.device, precision, matmul_precision)
+    if chip is None:
+        peak = named_peak(precision, matmul_precision)
+        return f"no published peak of {peak} for {target.row}"
+    if work.communication is None:
+        return "the time of its communication is not known"
     share = target.chips / target.devices
     limits = Rates(chip.family, chip.arithmetic, chip.peak * share, chip.bandwidth * share)
-    return time_model.estimate(items, limits, communication or 0.0)
+    least = max(time_model.least_time(work.flops, work.bytes, limits), work.communication)
+    return time_model.estimate(work.operations, limits, work.communication, least)
 
 
 def estimate_metrics(
@@ -67,14 +124,16 @@ def estimate_metrics(
     return metrics
 
 
-def remarks(estimate: TimeEstimate) -> Sequence[str]:
-    """What a reader of an estimate should know."""
+def remarks(estimate: TimeEstimate | str) -> tuple[str, ...]:
+    """What a reader of an estimate should know; of none, why."""
+    if isinstance(estimate, str):
+        return (f"{NO_ESTIMATE}{estimate}",)
     largest = sorted(estimate.shares.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{kind} {share:.0%}" for kind, share in largest)
     interval = (
-        "by its misses of the few small programs that were measured"
+        "from its errors on the few small programs that were measured"
         if estimate.is_small
-        else "of 90 %, by its misses on devices that it had not seen"
+        else "of 90 %, from its errors on devices that it had not seen"
     )
     return (
         f"{ESTIMATE}the sum of the kernels' rooflines, fitted to published runs; interval "
@@ -82,68 +141,117 @@ def remarks(estimate: TimeEstimate) -> Sequence[str]:
     )
 
 
-def with_estimate(record: Record, results: str | None = None) -> Record:
-    """The record with the estimate of the current time model.
+def with_current_figures(
+    record: Record, price_per_hour: float | None, results: str | None = None
+) -> Record:
+    """The record with bounds and estimate by the current tables and the current time model.
 
     Args:
       record: of the preflight. It is returned as it is if it lacks the operations of its program.
+      price_per_hour: of all chips together, in US dollars; None if unknown.
       results: a folder of records, to compare the estimate with measurements besides the published
         ones.
     """
-    if "operations" not in record.provenance:
+    origin, metrics = record.provenance, record.metrics
+    if "operations" not in origin:
         return record
-    rows, images = (record.provenance[name] for name in ("operations", "epoch_images"))
-    metrics, texts = estimate_case(
+    entries = origin["collectives"]
+    result = CompileResult(
+        origin["state"],
+        flops=metrics.get("flops_per_step"),
+        bytes=metrics.get("bytes_per_step"),
+        operations=tuple(Operation(*row) for row in origin["operations"]),
+        collectives=None if entries is None else tuple(Collective(**entry) for entry in entries),
+    )
+    current = figures(
         record.settings,
-        [Operation(*row) for row in rows],
+        result,
         targets.target(record.settings["target"]),
-        communication=record.metrics.get("communication_bound"),
-        price=record.metrics.get("price_per_hour"),
-        epoch_images=images,
+        price_per_hour=price_per_hour,
+        epoch_images=origin["epoch_images"],
+        matmul_precision=origin.get("matmul_precision"),
         results=results,
     )
-    others = {name: value for name, value in record.metrics.items() if "_estimate" not in name}
-    previous = record.provenance.get("remarks", [])
-    texts += [text for text in previous if not text.startswith((ESTIMATE, MEASURED))]
-    provenance = record.provenance | {"remarks": texts}
-    return dataclasses.replace(record, metrics=others | metrics, provenance=provenance)
+    others = {name: value for name, value in metrics.items() if not _is_figure(name)}
+    texts = [text for text in origin.get("remarks", []) if not text.startswith(_REMARKS)]
+    provenance = origin | {"remarks": [*current.remarks, *texts], "limit": current.limit}
+    return dataclasses.replace(record, metrics=others | current.metrics, provenance=provenance)
 
 
-def estimate_case(
+def _is_figure(metric: str) -> bool:
+    return metric in _METRICS or "_bound" in metric or "_estimate" in metric
+
+
+def figures(
     settings: dict[str, Any],
-    operations: Sequence[Operation],
+    result: CompileResult,
     target: Target,
     *,
-    communication: float | None,
-    price: float | None,
+    price_per_hour: float | None,
     epoch_images: int,
+    matmul_precision: str | None,
     results: str | None,
-) -> tuple[Metrics, list[str]]:
-    """The expected time and cost of a step, and remarks; none without published figures.
+) -> Figures:
+    """Bounds and estimate of a case, as far as figures of its target are published.
 
     Args:
       settings: of the case.
-      operations: of one device.
+      result: with FLOPs, bytes and operations.
       target: the accelerators.
-      communication: seconds of collectives, if that is known.
-      price: US dollars per hour of the target, if that is known.
+      price_per_hour: of the target, in US dollars; None if unknown.
       epoch_images: images of an epoch.
-      results: a folder of records, as in `with_estimate`.
+      matmul_precision: of float32 products, see `peak_for`.
+      results: a folder of records, as in `with_current_figures`.
     """
-    estimate = estimate_step(operations, target, settings["precision"], communication)
+    spec = ProgramSpec(
+        model=settings["model"],
+        batch_size=settings["batch_size"],
+        strategy=settings["strategy"],
+        precision=settings["precision"],
+        image_size=settings["image_size"],
+        mesh=settings.get("mesh"),
+    )
+    bounds = bound(
+        result,
+        spec,
+        target,
+        price_per_hour=price_per_hour,
+        epoch_images=epoch_images,
+        matmul_precision=matmul_precision,
+    )
+    estimate = _estimate(spec, result, target, bounds, matmul_precision)
     if estimate is None:
-        return {}, []
-    metrics = estimate_metrics(estimate, settings["batch_size"], price, epoch_images)
-    if communication:
-        metrics["communication_share_estimate"] = communication / estimate.seconds
-    texts = list(remarks(estimate))
-    count = parallel.device_count(settings["strategy"], target.devices)
-    seconds = None
-    if target.device is not None:
-        measured = measured_records(results)
-        seconds = measured_step_time(measured, target.device, count, settings)
+        return Figures(bounds.metrics, bounds.remarks, bounds.limit)
+    texts = [*remarks(estimate), *bounds.remarks]
+    if isinstance(estimate, str):
+        return Figures(bounds.metrics, tuple(texts), bounds.limit)
+    metrics = estimate_metrics(estimate, spec.batch_size, price_per_hour, epoch_images)
+    if bounds.communication:
+        metrics["communication_share_estimate"] = bounds.communication / estimate.seconds
+    count = parallel.device_count(spec.strategy, target.devices)
+    seconds = measured_step_time(measured_records(results), target.device, count, settings)
     if seconds is not None:
         error = estimate.seconds / seconds - 1
         metrics["step_time_estimate_error"] = error
-        texts.append(f"{MEASURED}{seconds:.4g} s a step; the estimate is off by {error:+.0%}")
-    return metrics, texts
+        text = f"{MEASURED}{seconds:.4g} s a step; the estimate is off by {error:+.0%}"
+        texts.insert(1, text)
+    return Figures(bounds.metrics | metrics, tuple(texts), bounds.limit)
+
+
+def _estimate(
+    spec: ProgramSpec,
+    result: CompileResult,
+    target: Target,
+    bounds: Bound,
+    matmul_precision: str | None,
+) -> TimeEstimate | str | None:
+    """The expected time of a step; why there is none; None if the bounds say why."""
+    if not result.operations or "step_time_bound" not in bounds.metrics:
+        return None
+    if spec.strategy == "pipeline":
+        return "the time that stages of a pipeline wait for each other is not modelled"
+    count = parallel.device_count(spec.strategy, target.devices)
+    work = DeviceWork(
+        result.operations, result.flops / count, result.bytes / count, bounds.communication
+    )
+    return estimate_step(work, target, spec.precision, matmul_precision)

@@ -27,6 +27,8 @@ REFERENCE = "reference"
 CONSTANT = -1  # the place of a value that is in no array
 # Their bodies say how two numbers are combined, not what runs.
 _COMBINING = ("scatter", "reduce", "select_and_scatter", "sort")
+# Their bodies are the code of one kernel, which keeps in registers what is inside.
+KERNELS = ("pallas_call",)
 # They only rename data: a value is where its operand is.
 _ALIASES = (
     "reshape",
@@ -224,7 +226,7 @@ def _place(variable: Any, places: dict[Any, int]) -> int:
 
 
 def _bodies(equation: Any) -> Iterator[Any]:
-    if equation.primitive.name.startswith(_COMBINING):
+    if equation.primitive.name.startswith((*_COMBINING, *KERNELS)):
         return
     for value in equation.params.values():
         for item in value if isinstance(value, tuple | list) else (value,):

@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.measure import flops
 from experiments.preflight.fusion import Fusion
-from experiments.preflight.graph import REFERENCE, Node
+from experiments.preflight.graph import KERNELS, REFERENCE, Node
 
 CONVOLUTION, GROUPED, PRODUCT = "convolution", "grouped convolution", "product"
 POOL, REDUCTION, ELEMENTWISE = "pool", "reduction", "elementwise"
@@ -87,6 +87,8 @@ def single_kind(node: Node) -> str | None:
         return PRODUCT if flops.equation_flops(node.equation) else REDUCTION
     if name in ("dot_general", "ragged_dot_general"):
         return PRODUCT
+    if name in KERNELS:
+        return PRODUCT if flops.equation_flops(node.equation) else OTHER
     if name.startswith(_POOLS):
         return POOL
     if name in ("random_bits", "threefry2x32"):

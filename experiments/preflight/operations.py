@@ -9,18 +9,22 @@ from experiments.preflight.fusion_rule import fusions
 from experiments.preflight.graph import Graph, Node, build_graph
 from experiments.preflight.operation import POOL, Operation, single_kind
 
+_OF_UNKNOWN_LENGTH = ("while", "core_map")
 _ACCESSES = ("gather", "dynamic_update_slice", "scatter")
 
 
 def operations(function: Callable, *args: Any, platform: str) -> tuple[Operation, ...]:
     """The kernels of one call of a function, on one device.
 
-    Loops count each of their iterations, ``while`` loops one of them.
+    Loops count each of their iterations, ``while`` loops without products one of them.
 
     Args:
       function: traced, not run.
       *args: its arguments, or their `jax.ShapeDtypeStruct`.
       platform: ``cpu``, ``gpu`` or ``tpu``.
+
+    Raises:
+      ValueError: the number of products depends on values, see `flops.model_flops`.
 
     >>> import jax
     >>> a, b = jax.ShapeDtypeStruct((2, 3), "float32"), jax.ShapeDtypeStruct((3, 4), "float32")
@@ -37,6 +41,8 @@ def _kernels(graph: Graph, platform: str) -> list[Operation]:
     kernels: list[Operation] = []
     for node in graph.nodes:
         if node.bodies:
+            if node.name in _OF_UNKNOWN_LENGTH:
+                flops.equation_flops(node.equation)  # raises if it has products
             inner = [item for body in node.bodies for item in _kernels(body, platform)]
             kernels += [item.scaled(node.times, item.count * node.times) for item in inner]
         elif (kind := single_kind(node)) is not None:

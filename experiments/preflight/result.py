@@ -60,7 +60,8 @@ class CompileResult:
       operations: the kernels of one device; empty if not requested.
       flops_compiled: of the compiled program, by the compiler's own count, on one device; None if
         it does not count them.
-      collectives: of the compiled program; None if the compiler cannot print it.
+      collectives: of the compiled program; None if they are not known: it was not compiled, or
+        the compiler cannot print it.
       seconds: compile time.
       kind: JAX's name of the device.
     """
@@ -70,12 +71,12 @@ class CompileResult:
     memory: MemoryPlan | None = None
     required: float | None = None
     available: float | None = None
-    flops: int | None = None
-    bytes: int | None = None
+    flops: float | None = None
+    bytes: float | None = None
     parameters: int | None = None
     operations: tuple[Operation, ...] = ()
     flops_compiled: float | None = None
-    collectives: tuple[Collective, ...] | None = ()
+    collectives: tuple[Collective, ...] | None = None
     seconds: float = 0.0
     kind: str = ""
 
@@ -107,6 +108,11 @@ class CompileResult:
             **{f"memory_{part}": plan.get(part) for part in MEMORY_PARTS},
         }
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def collectives_as_json(self) -> list[dict[str, Any]] | None:
+        """For the provenance of a record; None if they are not known."""
+        return None if self.collectives is None else list(map(dataclasses.asdict, self.collectives))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -70,6 +70,7 @@ EIGHT = (
 )
 GROUPS = {"colab": COLAB, "all": ALL, "single": SINGLE, "eight": EIGHT}
 MAX_DEVICES = 9999
+MAX_GPUS = 16  # in one machine, as in NVIDIA's DGX-2 and Google's a2-megagpu-16g
 
 Row = dict[str, Any]  # of a table of targets.toml
 _CUBES = ", and AxBxC of multiples of 4 with A ≤ B ≤ C"
@@ -155,8 +156,8 @@ def target(name: str) -> Target:
         count = _check_count(name, int(match[1] or 1))
         return Target(name, "cpu", str(count), chips=count, devices=count)
     for row in _rows("gpu"):
-        if match := re.fullmatch(rf"gpu-{row['name']}(?:-([1-9]\d?))?", name):
-            return _gpu(name, row, int(match[1] or 1))
+        if match := re.fullmatch(rf"gpu-{row['name']}(?:-([1-9]\d*))?", name):
+            return _gpu(name, row, _check_count(name, int(match[1] or 1), MAX_GPUS))
     for row in _rows("tpu"):
         shape = r"[1-9]\d*(?:x[1-9]\d*)+"
         if match := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:({shape}))?", name):
@@ -184,9 +185,9 @@ def known_names() -> list[str]:
     return [*GROUPS, "cpu", *slices, *(f"gpu-{row['name']}" for row in _rows("gpu"))]
 
 
-def _check_count(name: str, count: int) -> int:
-    if count > MAX_DEVICES:
-        raise InputError(f"--target={name}: at most {MAX_DEVICES} devices")
+def _check_count(name: str, count: int, most: int = MAX_DEVICES) -> int:
+    if count > most:
+        raise InputError(f"--target={name}: at most {most} devices")
     return count
 
 

@@ -156,12 +156,15 @@ def _largest_batch(record: Record) -> str:
 
 
 def _recomputed(metrics: dict[str, float]) -> str:
-    """That the largest batch computes activations twice, to save memory; empty if it does not."""
+    """That the largest batch recomputes activations, to save memory; empty if it does not."""
     share = metrics.get("recomputed_flops", 1.0)
     if share <= RECOMPUTES:
         return ""
     lean = metrics["largest_batch_without_recomputing"]
-    return f"; it computes activations twice, {share - 1:.0%} more FLOPs: {lean:,} does not"
+    return (
+        f"; it recomputes activations ({share - 1:.0%} more FLOPs); the largest batch tried "
+        f"without recomputation is {lean:,}"
+    )
 
 
 def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:
@@ -193,14 +196,14 @@ def _with_interval(name: str, metrics: dict[str, float]) -> str:
 
 def _communication(record: Record) -> Iterator[tuple[str, str]]:
     metrics = record.metrics
-    for entry in record.provenance.get("collectives", []):
+    for entry in record.provenance.get("collectives") or ():
         total = f"{number(entry['bytes'])} bytes in total on a device"
         yield "sends", f"{entry['count']} × {entry['kind']}, {total}"
     if "communication_bound" in metrics:
         seconds = readable("communication_bound", metrics["communication_bound"])
         share = metrics.get("communication_share_estimate")
         part = f", {share:.1%} of the estimated step if none of it is hidden" if share else ""
-        yield "scales", f"{seconds} of communication at best{part}"
+        yield "exchange", f"at least {seconds}{part}"
 
 
 def _cells(record: Record) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.hardware import Device, peak_for
-from experiments.preflight.operation import GROUPED, Operation
+from experiments.preflight.operation import CONVOLUTION, GROUPED, Operation
 
 FIT = Path(__file__).with_name("time_model.json")
 FAMILIES = ("gpu", "tpu")
@@ -115,22 +115,24 @@ def saved_fit() -> Fit:
     return Fit(**json.loads(FIT.read_text()))
 
 
-def rates(device: Device, precision: str) -> Rates | None:
+def rates(device: Device, precision: str, matmul_precision: str | None = None) -> Rates | None:
     """The published rates of one chip; None if one of them is not published.
 
     Args:
       device: a row of the device table.
       precision: ``float32``, ``bfloat16`` or ``float16``; ``half`` for either of the latter.
+      matmul_precision: of float32 products, see `peak_for`.
     """
     if device.bandwidth is None or device.platform not in FAMILIES:
         return None
     names = _HALF if precision == "half" else (precision,)
-    peak = next((cell for name in names if (cell := peak_for(device, name))), None)
+    cells = (peak_for(device, name, matmul_precision) for name in names)
+    peak = next(filter(None, cells), None)
     if peak is None:
         return None
     arithmetic = "half"
     if precision == "float32" and device.platform == "gpu":
-        arithmetic = "tf32" if "tf32" in device.peaks else "float32"
+        arithmetic = "tf32" if peak is device.peaks.get("tf32") else "float32"
     return Rates(device.platform, arithmetic, peak.value, device.bandwidth.value)
 
 
@@ -141,8 +143,31 @@ def kernel_times(kernels: Kernels, limits: Rates, parameters: Parameters) -> np.
     traffic = kernels.bytes / (limits.bandwidth * share)
     ridge = limits.peak / limits.bandwidth / REFERENCE_RIDGE
     reached = limits.peak * parameters[limits.arithmetic] * ridge ** -parameters["ridge"]
+    may_exceed_peak = [kind == CONVOLUTION and _may_use_winograd(limits) for kind in kernels.kinds]
+    reached = np.where(may_exceed_peak, reached, min(reached, limits.peak))
     power = parameters["overlap"]
     return (traffic**power + (kernels.flops / reached) ** power) ** (1 / power)
+
+
+def _may_use_winograd(limits: Rates) -> bool:
+    """Whether a convolution may have fewer multiplications than its definition.
+
+    Libraries use Winograd's method in plain float32, not on units for matrix products.
+    """
+    return limits.arithmetic == "float32"
+
+
+def least_time(flops: float, bytes: float, limits: Rates) -> float:
+    """Seconds that a step takes at least, by the published rates.
+
+    Args:
+      flops: of one device, by the definition of its operations. Where convolutions may have fewer
+        multiplications than that, they bound nothing.
+      bytes: that one device must move.
+      limits: of one device.
+    """
+    arithmetic = 0.0 if _may_use_winograd(limits) else flops / limits.peak
+    return max(arithmetic, bytes / limits.bandwidth)
 
 
 def launch_time(kernels: Kernels, parameters: Parameters) -> float:
@@ -168,13 +193,16 @@ def is_small(launches: float, total: float) -> bool:
     return launches >= SMALL * total
 
 
-def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0.0) -> TimeEstimate:
+def estimate(
+    items: Iterable[Operation], limits: Rates, communication: float = 0.0, least: float = 0.0
+) -> TimeEstimate:
     """The time of a step on one device.
 
     Args:
       items: the kernels of one device.
       limits: of one device.
       communication: seconds of collectives that do not overlap with computation.
+      least: seconds that the step takes at least; neither the estimate nor its interval is below.
     """
     fit, kernels = saved_fit(), Kernels.of(items)
     parameters = fit.parameters[limits.family]
@@ -187,4 +215,5 @@ def estimate(items: Iterable[Operation], limits: Rates, communication: float = 0
     small = is_small(parts["launch"], total)
     factor = (fit.uncertainty_of_small if small else fit.uncertainty) ** INTERVAL
     shares = {kind: seconds / total for kind, seconds in parts.items()} if total else {}
-    return TimeEstimate(total, total / factor, total * factor, shares, small)
+    low, seconds, high = (max(value, least) for value in (total / factor, total, total * factor))
+    return TimeEstimate(seconds, low, high, shares, small)

@@ -5,7 +5,6 @@ from experiments.preflight.result import CompileResult, format_bytes
 from experiments.preflight.target_devices import GPU_MEMORY_SHARE
 from experiments.preflight.targets import Target
 
-_STATUS = {"compiled": "predicted", "lowered": "unsupported"}
 _PLAN = "memory is the compiler's plan"
 _UNKNOWN_COLLECTIVES = "compiled, collectives unknown: the compiler cannot print the program"
 
@@ -26,10 +25,11 @@ def verdict(result: CompileResult, target: Target) -> tuple[str, str]:
             f"compiles, but does not fit: {planned} planned on a device, {available} available"
             f"{share if target.platform == 'gpu' else ''}"
         )
-    return _STATUS.get(result.state, result.state), result.message
+    return "predicted" if result.state == "compiled" else result.state, result.message
 
 
 def remarks(result: CompileResult) -> tuple[str, ...]:
     """What a reader of the metrics should know."""
     plan = (_PLAN,) if result.memory else ()
-    return (*plan, *((_UNKNOWN_COLLECTIVES,) if result.collectives is None else ()))
+    is_unknown = result.state == "compiled" and result.collectives is None
+    return (*plan, *((_UNKNOWN_COLLECTIVES,) if is_unknown else ()))

@@ -77,7 +77,8 @@ def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path
     """
     log.replace(1, 2)
     os.environ.update(LIBTPU_VARIABLES)
-    exit_with_parent(os.getppid())
+    remove_folder = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    exit_with_parent(os.getppid(), remove_folder)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
     gc.freeze()  # what the libraries made
@@ -90,7 +91,7 @@ def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path
         try:
             question, request = connection.recv()
         except EOFError:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder()
             return
         connection.send(answers[question](request))
 

@@ -9,15 +9,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from experiments.analysis.compile_matrix import FIGURES
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.preflight import libraries, targets, verdict
 from experiments.preflight.batches import find_largest
-from experiments.preflight.bounds import EPOCH_IMAGES, Bound, bound
+from experiments.preflight.bounds import EPOCH_IMAGES
 from experiments.preflight.cache import flags
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.estimates import estimate_case
+from experiments.preflight.estimates import figures
 from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
@@ -39,7 +41,6 @@ DEFAULT_BATCH = 128  # for networks whose recipe has none
 # level, so that the figures of the compiler's default level cost nothing.
 QUICKLY_REFUSED = 1.5
 KEPT = ("compiled", "lowered", "out_of_memory")  # states of results that say what they are about
-BOUND = "the bound is a roofline of published figures, of the definition's FLOPs"
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
@@ -175,29 +176,28 @@ def measure(case: Case, context: Context) -> CaseResult:
         if settings["largest"]:
             limit = find_largest(compiler, spec, result, full_effort=is_full)
     epoch_images = EPOCH_IMAGES[models.spec(spec.model).recipe.dataset]
-    bounds = _bound(case.config, result, spec, target, epoch_images)
-    estimate, remarks = estimate_case(
+    price = price_of_chip(case.config, target, result.kind or target.row)
+    current = figures(
         settings,
-        result.operations,
+        result,
         target,
-        communication=bounds.metrics.get("communication_bound"),
-        price=bounds.metrics.get("price_per_hour"),
+        price_per_hour=price and price * target.chips,
         epoch_images=epoch_images,
+        matmul_precision=jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
         results=case.config.results,
     )
-    remarks = [*remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
-    remarks += [*bounds.remarks, *([BOUND] if "step_time_bound" in bounds.metrics else [])]
+    remarks = [*current.remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
     remarks += filter(None, (libraries.untested(target), compiler.cache.problem))
     provenance = _provenance(target, result, settings, epoch_images) | {
         "program": program,
         "compilations": compiler.compilations,
         "batches_tried": list(limit.tries) if limit else [],
         "remarks": remarks,
-        "limit": bounds.limit,
+        "limit": current.limit,
     }
     status, message = verdict.verdict(result, target)
     largest = limit.metrics if limit else {}
-    metrics = result.metrics | largest | bounds.metrics | estimate
+    metrics = result.metrics | largest | current.metrics
     return CaseResult(metrics, provenance=provenance, status=status, message=message)
 
 
@@ -212,13 +212,6 @@ def _compile(compiler: Compiler, request: CompileRequest) -> CompileResult:
     if refused and result.required > QUICKLY_REFUSED * result.available:
         return compiler(dataclasses.replace(request, level=""))
     return result
-
-
-def _bound(
-    config: RunConfig, result: CompileResult, spec: ProgramSpec, target: Target, images: int
-) -> Bound:
-    price = price_of_chip(config, target, result.kind or target.row)
-    return bound(result, spec, target, price, images)
 
 
 def _provenance(
@@ -238,8 +231,5 @@ def _provenance(
         "level": "lowest" if settings["effort"] == "quick" else "the compiler's own",
         "epoch_images": epoch_images,
         "operations": [item.row for item in result.operations],
-        "collectives": [
-            {"kind": entry.kind, "count": entry.count, "bytes": entry.bytes}
-            for entry in result.collectives or ()
-        ],
+        "collectives": result.collectives_as_json,
     }

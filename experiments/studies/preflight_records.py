@@ -5,8 +5,7 @@ from experiments.hardware import prices
 from experiments.harness.study import DIGEST, Case
 from experiments.preflight import libraries, targets
 from experiments.preflight.compiler import Compiler
-from experiments.preflight.estimates import with_estimate
-from experiments.preflight.prices import reprice
+from experiments.preflight.estimates import with_current_figures
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import LOWEST, CompileRequest
 from experiments.preflight.targets import Target
@@ -17,7 +16,7 @@ IF_GIVEN = ("num_classes", "channels", "microbatches", "mesh")
 
 
 def refresh(case: Case, record: Record) -> Record | None:
-    """The record at current prices and with the estimate of the current time model.
+    """The record at current prices, with bounds and estimate by the current tables and model.
 
     Returns:
       None if the program of the case is another one by now, or the record lacks its operations.
@@ -29,8 +28,8 @@ def refresh(case: Case, record: Record) -> Record | None:
     if not program or program != provenance.get("program") or "operations" not in provenance:
         return None
     price = price_of_chip(case.config, target, provenance.get("device_kind", ""))
-    repriced = reprice(record, price and price * target.chips)
-    return repriced and with_estimate(repriced, case.config.results)
+    price_per_hour = price and price * target.chips
+    return with_current_figures(record, price_per_hour, case.config.results)
 
 
 def program_spec(case: Case) -> ProgramSpec:

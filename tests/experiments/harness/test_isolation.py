@@ -121,10 +121,13 @@ def test_the_result_of_an_isolated_case_is_complete():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs getppid to change when the parent ends")
-def test_the_child_ends_when_its_parent_is_killed():
+def test_the_child_cleans_up_and_ends_when_its_parent_is_killed(tmp_path):
+    file = tmp_path / "temporary"
+    file.touch()
     child = (
-        "import sys, time; from experiments.measure.watchdog import exit_with_parent; "
-        "print('up', flush=True); exit_with_parent(int(sys.argv[1])); time.sleep(600)"
+        "import os, sys, time; from experiments.measure.watchdog import exit_with_parent; "
+        "print('up', flush=True); "
+        f"exit_with_parent(int(sys.argv[1]), lambda: os.remove({str(file)!r})); time.sleep(600)"
     )
     parent = (
         "import os, subprocess, sys; "
@@ -136,7 +139,7 @@ def test_the_child_ends_when_its_parent_is_killed():
         pid = int(process.stdout.readline())
         assert process.stdout.readline() == "up\n" and not ends(pid, 0)
         process.send_signal(signal.SIGKILL)
-    assert ends(pid)
+    assert ends(pid) and not file.exists()
 
 
 def ends(pid: int, seconds: float = 20) -> bool:

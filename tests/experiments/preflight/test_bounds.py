@@ -26,7 +26,7 @@ def test_the_bound_of_four_chips():
         bytes=3_276_000_000,
         collectives=(Collective("all-reduce", 1, 100_000_000),),
     )
-    bounds = bound(result, SPEC, V5E, price=0.9, images=100_000)
+    bounds = bound(result, SPEC, V5E, price_per_hour=3.6, epoch_images=100_000)
     assert bounds.limit == "compute"
     # 2 × 3/4 of 100 MB leave a chip at 100 GB/s, over two of its four links: 1.5 ms of 2 ms
     expected = {
@@ -51,7 +51,7 @@ def test_a_step_takes_at_least_as_long_as_it_communicates():
         bytes=3_276_000_000,
         collectives=(Collective("all-reduce", 1, 600_000_000),),
     )
-    bounds = bound(result, SPEC, V5E, price=None, images=1)
+    bounds = bound(result, SPEC, V5E, price_per_hour=None, epoch_images=1)
     assert bounds.metrics["step_time_bound"] == pytest.approx(9e-3)
     assert bounds.limit == "communication"
 
@@ -70,17 +70,76 @@ def test_h100s_sum_in_their_switch():
     result = CompileResult("compiled", flops=1, bytes=1, collectives=collectives)
     spec = dataclasses.replace(SPEC, batch_size=800)
     times = {
-        name: bound(result, spec, targets.target(name), price=None, images=1).metrics
+        name: bound(result, spec, targets.target(name), price_per_hour=None, epoch_images=1).metrics
         for name in ("gpu-h100-8", "gpu-a100-8")
     }
     assert times["gpu-h100-8"]["communication_bound"] == pytest.approx(1e8 / 450e9)
     assert times["gpu-a100-8"]["communication_bound"] == pytest.approx(1.75e8 / 300e9)
 
 
+def test_a_t4_sends_over_its_slot():
+    """2 × 7/8 of 160 MB at 16 GB/s: 17.5 ms."""
+    result = CompileResult(
+        "compiled",
+        flops=1,
+        bytes=1,
+        collectives=(Collective("all-reduce", 1, 160_000_000),),
+    )
+    spec = dataclasses.replace(SPEC, batch_size=800, precision="float32")
+    metrics = bound(
+        result, spec, targets.target("gpu-t4-8"), price_per_hour=None, epoch_images=1
+    ).metrics
+    assert metrics["communication_bound"] == pytest.approx(17.5e-3)
+    assert metrics["step_time_bound"] == metrics["communication_bound"]
+
+
+@pytest.mark.parametrize(
+    ("name", "collectives", "reason"),
+    [
+        ("gpu-h100-8", None, "the collectives of the program are not known"),
+        ("tpu-7x-1", (Collective("all-reduce", 1, 8),), "between the devices of one chip"),
+        ("gpu-mx150-2", (Collective("all-reduce", 1, 8),), "no published interconnect for GeForce"),
+    ],
+)
+def test_why_there_is_no_bound_on_communication(name, collectives, reason):
+    result = CompileResult("compiled", flops=1, bytes=1, collectives=collectives)
+    spec = dataclasses.replace(SPEC, precision="float32")
+    bounds = bound(result, spec, targets.target(name), price_per_hour=None, epoch_images=1)
+    assert bounds.communication is None and "communication_bound" not in bounds.metrics
+    assert reason in bounds.remarks[0]
+
+
+def test_programs_without_collectives_communicate_nothing():
+    result = CompileResult("compiled", flops=1, bytes=1, collectives=())
+    bounds = bound(result, SPEC, V5E, price_per_hour=None, epoch_images=1)
+    assert bounds.communication == 0 and "communication_bound" not in bounds.metrics
+
+
+def test_products_in_full_float32_have_another_peak_or_none():
+    """66.9 TFLOP/s of an H100 instead of 494.7 in TF32; a TPU's six passes are not published."""
+    result = CompileResult("compiled", flops=66_900_000_000_000, bytes=1, collectives=())
+    spec = dataclasses.replace(SPEC, strategy="jit", precision="float32")
+
+    def of(name, precision):
+        return bound(
+            result,
+            spec,
+            targets.target(name),
+            price_per_hour=None,
+            epoch_images=1,
+            matmul_precision=precision,
+        )
+
+    assert of("gpu-h100", "highest").metrics["step_time_bound"] == pytest.approx(1.0)
+    assert of("gpu-h100", None).metrics["step_time_bound"] == pytest.approx(66.9 / 494.7)
+    (remark,) = of("tpu-v5e-1", "highest").remarks
+    assert remark.endswith("of float32 at matmul precision 'highest' for TPU v5e")
+
+
 def test_one_device_of_four_has_a_quarter_of_the_peak_and_all_of_the_price():
     result = CompileResult("compiled", flops=394_000_000_000, bytes=1_000)
     one_device = dataclasses.replace(SPEC, strategy="jit")
-    metrics = bound(result, one_device, V5E, price=0.9, images=1).metrics
+    metrics = bound(result, one_device, V5E, price_per_hour=3.6, epoch_images=1).metrics
     assert metrics["step_time_bound"] == pytest.approx(2e-3)
     assert metrics["price_per_hour"] == pytest.approx(3.6)
 
@@ -88,7 +147,9 @@ def test_one_device_of_four_has_a_quarter_of_the_peak_and_all_of_the_price():
 def test_a_core_is_half_a_chip():
     result = CompileResult("compiled", flops=int(45e12), bytes=1)
     one_device = dataclasses.replace(SPEC, strategy="jit")
-    metrics = bound(result, one_device, targets.target("tpu-v2-8"), price=None, images=1).metrics
+    metrics = bound(
+        result, one_device, targets.target("tpu-v2-8"), price_per_hour=None, epoch_images=1
+    ).metrics
     assert metrics["step_time_bound"] == pytest.approx(2.0) and "price_per_hour" not in metrics
 
 
@@ -101,7 +162,7 @@ def test_a_core_is_half_a_chip():
 )
 def test_without_a_peak_there_is_no_bound(target, remark):
     result = CompileResult("compiled", flops=10, bytes=5)
-    bounds = bound(result, SPEC, targets.target(target), price=1.0, images=1)
+    bounds = bound(result, SPEC, targets.target(target), price_per_hour=1.0, epoch_images=1)
     assert "step_time_bound" not in bounds.metrics and bounds.metrics["arithmetic_intensity"] == 2
     assert remark in bounds.remarks[0]
 

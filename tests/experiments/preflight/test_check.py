@@ -13,7 +13,7 @@ import pytest
 from experiments import records
 from experiments.measure.memory import MemoryPlan
 from experiments.preflight import cache as preflight_cache
-from experiments.preflight import check
+from experiments.preflight import check, libraries
 from experiments.preflight.compiler import Compiler
 from experiments.preflight.result import CompileResult
 from jaxcnn.errors import InputError
@@ -153,14 +153,85 @@ def test_a_key_may_be_part_of_the_state():
     assert record.status == "predicted", record.message
 
 
-def test_a_program_that_does_not_fit_says_so(monkeypatch):
-    monkeypatch.setattr(
-        Compiler,
-        "__call__",
-        lambda self, request: CompileResult(
-            "compiled", memory=MemoryPlan(2**30, 0, 0, 0, 0), available=2.0**29, collectives=None
-        ),
-    )
+@pytest.fixture
+def compiled(monkeypatch):
+    """A compiler that answers at once, also where none is installed: 1 GiB of 0.5 or 2 GiB."""
+
+    def answer_with(available=2.0**31, collectives=None):
+        memory = MemoryPlan(2**30, 0, 0, 0, 0)
+        result = CompileResult(
+            "compiled", memory=memory, available=available, collectives=collectives
+        )
+        monkeypatch.setattr(Compiler, "__call__", lambda self, request: result)
+        monkeypatch.setattr(libraries, "missing", lambda target: "")
+
+    return answer_with
+
+
+def recurrent_step():
+    """A cell whose state has as many rows as the batch."""
+    weights = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    rows = jax.ShapeDtypeStruct((8, 16), jnp.float32)
+    return lambda state, x: (jnp.tanh(state[0] @ state[1] + x), state[1]), (rows, weights), rows
+
+
+def test_a_step_that_takes_one_batch_size_alone_is_checked_with_that(compiled):
+    """The search for the largest batch ends, and eight devices do an eighth of the work each."""
+    compiled(collectives=())
+    result = check(*recurrent_step(), ["gpu-t4-8", "gpu-t4"])
+    eight, one = result.records
+    for record in (eight, one):
+        assert record.status == "predicted" and record.metrics["flops_per_step"] == 2 * 8 * 16 * 16
+        (remark,) = (text for text in record.provenance["remarks"] if "largest batch" in text)
+        assert "the function takes no batch of" in remark and remark in str(result)
+    assert eight.metrics["step_time_estimate"] <= one.metrics["step_time_estimate"]
+
+
+def test_the_flops_are_those_of_the_whole_batch():
+    """All pairs of examples are compared: twice the batch on two devices is four times the work."""
+
+    def step(weights, images):
+        features = images @ weights
+        return features @ features.T
+
+    arguments = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((16, 4), (8, 16))]
+    (record,) = check(step, *arguments, ["cpu-2"], largest=False).records
+    assert record.metrics["flops_per_step"] == 2 * 8 * 16 * 4 + 2 * 8 * 8 * 4
+
+
+def test_products_in_full_float32_are_not_taken_for_tf32(compiled):
+    compiled()
+    weights, images = (jax.ShapeDtypeStruct((2048, 2048), jnp.float32) for _ in range(2))
+
+    def seconds(precision):
+        step = lambda w, x: jnp.matmul(x, w, precision=precision)  # noqa: E731
+        result = check(step, weights, images, ["gpu-h100", "tpu-v5e-1"], largest=False)
+        h100, v5e = result.records
+        return h100.metrics["step_time_estimate"], v5e.metrics.get("step_time_estimate"), result
+
+    default, full = seconds(None), seconds("highest")
+    assert full[0] > 3 * default[0] and default[1] is not None and full[1] is None
+    reason = "no estimate: no published peak of float32 at matmul precision 'highest' for TPU v5e"
+    assert f"tpu-v5e-1: {reason}" in str(full[2])
+
+
+def test_targets_are_named_as_on_the_command_line(compiled):
+    compiled()
+    step, state, batch = linen_step()
+    result = check(step, state, batch, "colab,gpu-h100", largest=False)
+    names = [record.settings["target"] for record in result.records]
+    assert names == ["tpu-v5e-1", "gpu-t4", "gpu-h100"]
+
+
+def test_what_cannot_be_compiled_says_why(monkeypatch):
+    monkeypatch.setattr(libraries, "missing", lambda target: "install this compiler")
+    result = check(*linen_step(), ["tpu-v5e-1"])
+    assert result.records[0].status == "unsupported"
+    assert "tpu-v5e-1: install this compiler" in str(result)
+
+
+def test_a_program_that_does_not_fit_says_so(compiled):
+    compiled(available=2.0**29)
     (record,) = check(*linen_step(), ["cpu-2"], largest=False).records
     assert record.status == "out_of_memory"
     assert record.message == (
@@ -177,6 +248,8 @@ def test_a_batch_that_does_not_divide_is_an_input_error():
         check(step, state, batch | {"y": jax.ShapeDtypeStruct((7,), jnp.int32)}, ["cpu"])
     with pytest.raises(InputError, match="target"):
         check(step, state, batch, ["tpu-v99"])
+    with pytest.raises(InputError, match="time_limit=-1: must be a positive number"):
+        check(step, state, batch, ["cpu"], time_limit=-1)
 
 
 def test_flops_that_depend_on_the_data_are_an_input_error():

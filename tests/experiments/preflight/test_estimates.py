@@ -1,13 +1,12 @@
 """Estimates of records of the preflight, by the time model as it is."""
 
-import dataclasses
 import functools
 
 import pytest
 from etils import epath
 
 from experiments.preflight import time_model
-from experiments.preflight.estimates import with_estimate
+from experiments.preflight.estimates import with_current_figures
 from experiments.preflight.operation import ELEMENTWISE, PRODUCT, Operation
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileRequest
@@ -27,52 +26,101 @@ def published_matrix() -> list[Record]:
     return records
 
 
-def make_record(**provenance) -> Record:
+def make_record(target="gpu-h100", strategy="jit", collectives=(), **provenance) -> Record:
+    """Of the step `OPERATIONS`, on each of its devices."""
     settings = {
-        "target": "gpu-h100",
+        "target": target,
         "model": "a",
         "batch_size": 100,
+        "image_size": 32,
         "precision": "bfloat16",
-        "strategy": "jit",
+        "strategy": strategy,
     }
-    metrics = {"step_time_estimate": 7.0, "cost_per_epoch_estimate": 1.0, "price_per_hour": 3.6}
-    remarks = ["estimate: of before", "measured: of before", "memory is the compiler's plan"]
+    devices = 8 if strategy == "data" else 1
+    metrics = {
+        "memory_planned": 5.0,
+        "flops_per_step": devices * 1e12,
+        "bytes_per_step": devices * 1e9,
+        "step_time_estimate": 7.0,
+        "cost_per_epoch_estimate": 1.0,
+        "cost_per_epoch_bound": 1.0,
+        "price_per_hour": 9.9,
+    }
+    remarks = [
+        "estimate: of before",
+        "measured: of before",
+        "no bound on communication: of before",
+        "memory is the compiler's plan",
+    ]
+    known = {
+        "remarks": remarks,
+        "epoch_images": 1000,
+        "state": "compiled",
+        "operations": [item.row for item in OPERATIONS],
+        "collectives": None if collectives is None else list(collectives),
+    }
     return Record(
         "preflight",
         "a",
         "predicted",
         settings=settings,
         metrics=metrics,
-        provenance={"remarks": remarks, "epoch_images": 1000} | provenance,
+        provenance=known | provenance,
     )
 
 
 def test_a_record_is_estimated_again_from_its_operations():
-    record = make_record(operations=[item.row for item in OPERATIONS])
     chip = time_model.rates(target("gpu-h100").device, "bfloat16")
     seconds = time_model.estimate(OPERATIONS, chip).seconds
-    estimated = with_estimate(record)
-    assert estimated.metrics["step_time_estimate"] == pytest.approx(seconds)
-    assert estimated.metrics["images_per_second_estimate"] == pytest.approx(100 / seconds)
+    current = with_current_figures(make_record(), 3.6)
+    assert current.metrics["step_time_estimate"] == pytest.approx(seconds)
+    assert current.metrics["images_per_second_estimate"] == pytest.approx(100 / seconds)
     # ten steps an epoch, at 0.001 $ a second
-    assert estimated.metrics["cost_per_epoch_estimate"] == pytest.approx(0.01 * seconds)
-    assert estimated.metrics["price_per_hour"] == 3.6
-    first, *others = estimated.provenance["remarks"]
-    assert first.startswith("estimate: the sum") and others == ["memory is the compiler's plan"]
-    assert with_estimate(estimated) == estimated
+    assert current.metrics["cost_per_epoch_estimate"] == pytest.approx(0.01 * seconds)
+    least = 1e12 / chip.peak
+    assert current.metrics["step_time_bound"] == pytest.approx(least)
+    assert current.metrics["cost_per_epoch_bound"] == pytest.approx(0.01 * least)
+    assert current.metrics["price_per_hour"] == 3.6 and current.metrics["memory_planned"] == 5.0
+    first, second, *others = current.provenance["remarks"]
+    assert first.startswith("estimate: the sum") and second.startswith("the bound is a roofline")
+    assert others == ["memory is the compiler's plan"]
+    assert current.provenance["limit"] == "compute"
+    assert with_current_figures(current, 3.6) == current
+
+
+def test_without_a_price_there_are_no_costs():
+    metrics = with_current_figures(make_record(), None).metrics
+    assert "step_time_estimate" in metrics
+    assert not [name for name in metrics if "cost" in name or "price" in name]
 
 
 def test_collectives_count_in_full():
-    record = make_record(operations=[item.row for item in OPERATIONS])
-    alone = with_estimate(record).metrics["step_time_estimate"]
-    metrics = record.metrics | {"communication_bound": 3 * alone}
-    together = with_estimate(dataclasses.replace(record, metrics=metrics)).metrics
-    assert together["step_time_estimate"] == pytest.approx(4 * alone)
-    assert together["communication_share_estimate"] == pytest.approx(0.75)
+    """An H100 sends the bytes of an all-reduce once, at 450 GB/s: 450 GB take a second."""
+    sums = [{"kind": "all-reduce", "count": 1, "bytes": 450_000_000_000}]
+    one = with_current_figures(make_record(), None).metrics
+    eight = make_record("gpu-h100-8", "data", sums)
+    metrics = with_current_figures(eight, None).metrics
+    assert metrics["communication_bound"] == pytest.approx(1.0)
+    assert metrics["step_time_estimate"] == pytest.approx(one["step_time_estimate"] + 1)
+    share = 1 / metrics["step_time_estimate"]
+    assert metrics["communication_share_estimate"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "reason"),
+    [
+        ("gpu-h100-8", "data", "the time of its communication is not known"),
+        ("gpu-h100-8", "pipeline", "stages of a pipeline wait for each other"),
+    ],
+)
+def test_what_is_not_known_is_not_estimated(name, strategy, reason):
+    current = with_current_figures(make_record(name, strategy, None), None)
+    assert "step_time_bound" in current.metrics
+    assert not [metric for metric in current.metrics if "estimate" in metric]
+    assert reason in current.provenance["remarks"][0]
 
 
 def test_the_estimate_is_compared_with_the_newest_measurement(tmp_path):
-    record = make_record(operations=[item.row for item in OPERATIONS])
     for day, seconds in {"2026-11-26": 0.9, "2026-11-27": 0.5}.items():
         measured = Record(
             "train",
@@ -83,7 +131,7 @@ def test_the_estimate_is_compared_with_the_newest_measurement(tmp_path):
             provenance={"accelerator": "NVIDIA H100 80GB HBM3", "time": day},
         )
         write(measured, epath.Path(tmp_path))
-    estimated = with_estimate(record, str(tmp_path))
+    estimated = with_current_figures(make_record(), None, str(tmp_path))
     error = estimated.metrics["step_time_estimate"] / 0.5 - 1
     assert estimated.metrics["step_time_estimate_error"] == pytest.approx(error)
     assert estimated.provenance["remarks"][1].startswith("measured: 0.5 s a step")
@@ -91,7 +139,8 @@ def test_the_estimate_is_compared_with_the_newest_measurement(tmp_path):
 
 def test_a_record_without_operations_is_returned_as_it_is():
     record = make_record()
-    assert with_estimate(record) is record
+    del record.provenance["operations"]
+    assert with_current_figures(record, None) is record
 
 
 @pytest.mark.parametrize(
@@ -121,6 +170,6 @@ def test_published_estimates_are_those_of_the_saved_fit():
     for record in records:
         # a compiler that crashed left none
         assert "operations" in record.provenance or record.status == "failed", record.case
-        estimated = with_estimate(record)
+        estimated = with_current_figures(record, record.metrics.get("price_per_hour"))
         assert estimated.metrics == pytest.approx(record.metrics, rel=1e-6), record.case
         assert estimated.provenance == record.provenance, record.case

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import pallas as pl
 
 from experiments.preflight.operation import (
     CONVOLUTION,
@@ -51,6 +52,33 @@ def test_a_convolution_reads_its_operands_from_memory():
         (CONVOLUTION, 2 * 9 * 3 * 4 * 64, images + kernel + result, 1),
         (ELEMENTWISE, 0, 2 * images, 1),
     ]
+
+
+def test_a_pallas_kernel_is_one_kernel_of_the_products_of_its_grid():
+    def multiply(a, b, out):
+        out[...] = a[...] @ b[...]
+
+    product = pl.pallas_call(
+        multiply,
+        grid=(4, 2),
+        in_specs=[
+            pl.BlockSpec((2, 8), lambda i, j: (i, 0)),
+            pl.BlockSpec((8, 4), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((2, 4), lambda i, j: (i, j)),
+        out_shape=shape(8, 8),
+    )
+    square = shape(8, 8)
+    assert found(product, square, square) == [(PRODUCT, 2 * 8**3, 3 * 4 * 64, 1)]
+
+
+def test_a_loop_of_unknown_length_has_no_products():
+    def loop(body, x):
+        return lax.while_loop(lambda x: x.sum() < 10, body, x)
+
+    assert found(partial(loop, jnp.tanh), shape(8, 8))
+    with pytest.raises(ValueError, match="a loop whose length is not known"):
+        found(partial(loop, lambda x: x @ x), shape(8, 8))
 
 
 def test_groups_and_pools_are_kinds_of_their_own():

@@ -236,13 +236,18 @@ def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
     with monkeypatch.context() as changed:
         changed.setattr(compilers.Compiler, "program", lambda self, request: "another program")
         assert len(run(tmp_path, *options)[1]) == 2
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
-    _, loaded = run(tmp_path, *options)
+    with monkeypatch.context() as changed:
+        changed.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+        _, loaded = run(tmp_path, *options)
     assert [record.settings.get("xla_flags") for record in loaded] == [
         None,
         None,
         "--xla_cpu_enable_fast_math=false",
     ]
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+    _, loaded = run(tmp_path, *options)
+    names = [record.settings.get("jax_default_matmul_precision") for record in loaded]
+    assert sorted(map(str, names)) == ["None", "None", "None", "highest"]
 
 
 @needs_libtpu

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.hardware import table
 from experiments.preflight import fitting, time_model
-from experiments.preflight.estimates import estimate_metrics, estimate_step, remarks
+from experiments.preflight.estimates import DeviceWork, estimate_metrics, estimate_step, remarks
 from experiments.preflight.measured_runs import calibration_runs, measured_runs
 from experiments.preflight.operation import ELEMENTWISE, GROUPED, PRODUCT, Operation
 from experiments.preflight.published_runs import (
@@ -104,14 +104,57 @@ def test_an_estimate_of_a_small_program_has_the_interval_of_such_programs():
     assert "interval of 90 %" in remarks(communicating)[0]
 
 
+def work(*items: Operation, communication: float | None = 0.0) -> DeviceWork:
+    return DeviceWork(items, sum(item.flops for item in items), 0.0, communication)
+
+
 def test_a_chip_of_two_devices_is_divided_between_them():
     items = [Operation(ELEMENTWISE, 0.0, 1e9)]
-    whole = estimate_step(items, target("tpu-v5e-1"), "bfloat16", None)
+    whole = estimate_step(work(*items), target("tpu-v5e-1"), "bfloat16")
     chip = time_model.rates(target("tpu-v2-8").device, "bfloat16")
     half = Rates(chip.family, chip.arithmetic, chip.peak / 2, chip.bandwidth / 2)
-    core = estimate_step(items, target("tpu-v2-8"), "bfloat16", None)
+    core = estimate_step(work(*items), target("tpu-v2-8"), "bfloat16")
     assert core == time_model.estimate(items, half) and whole.seconds < core.seconds
-    assert estimate_step(items, target("cpu"), "float32", None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "matmul_precision", "communication", "reason"),
+    [
+        ("cpu", "float32", None, 0.0, "a CPU has no published peak"),
+        ("gpu-t4", "bfloat16", None, 0.0, "no published peak of bfloat16 for T4"),
+        ("tpu-v5e-1", "float32", "highest", 0.0, "at matmul precision 'highest' for TPU v5e"),
+        ("gpu-h100-8", "float32", None, None, "the time of its communication is not known"),
+    ],
+)
+def test_why_there_is_no_estimate(name, precision, matmul_precision, communication, reason):
+    step = work(Operation(PRODUCT, 1e12, 1e9), communication=communication)
+    answer = estimate_step(step, target(name), precision, matmul_precision)
+    assert isinstance(answer, str) and reason in answer
+
+
+@pytest.mark.parametrize("name", ["gpu-p100", "gpu-v100", "gpu-t4", "gpu-mx150"])
+def test_a_float32_product_does_not_beat_the_published_peak(name):
+    """Convolutions may: Winograd's method has fewer multiplications."""
+    device = target(name).device
+    flops = 2.0 * 8192**3
+    product = Operation(PRODUCT, flops, 3 * 4 * 8192.0**2)
+    estimate = estimate_step(work(product), target(name), "float32")
+    assert estimate.seconds >= flops / device.peaks["float32"].value
+
+
+def test_neither_estimate_nor_interval_beats_the_bandwidth():
+    """Adding two arrays of 2**30 float32 moves 12.9 GB: 15.7 ms at 819 GB/s."""
+    size = 3.0 * 4 * 2**30
+    step = DeviceWork((Operation(ELEMENTWISE, 0.0, size),), 0.0, size, 0.0)
+    estimate = estimate_step(step, target("tpu-v5e-1"), "float32")
+    assert estimate.low == pytest.approx(size / 819e9) and estimate.seconds >= estimate.low
+
+
+def test_products_in_full_float32_are_estimated_by_its_peak():
+    """An H100 has 66.9 TFLOP/s of float32 and 494.7 of TF32."""
+    step = work(Operation(PRODUCT, 66.9e12, 1.0))
+    full = estimate_step(step, target("gpu-h100"), "float32", "highest")
+    assert full.seconds >= 1.0 > estimate_step(step, target("gpu-h100"), "float32").seconds
 
 
 def test_metrics_of_an_estimate():
