@@ -16,6 +16,7 @@ SAMPLE = 1e-3  # seconds, at least, of a sample: a thousand times what reading t
 WAITING_SHARE = 0.01
 ROUND_TRIPS = 50  # of which the median is `round_trip`
 MAX_CALLS = 1000  # in a sample
+ROUNDING = 1e-6  # of times, which is no reason for one call more
 # Seconds that it takes at least: clock rates and thread pools need tens of milliseconds.
 WARM_UP = 0.1
 # It is over when the medians of two successive windows differ by at most this share. A window has
@@ -56,7 +57,12 @@ def call_until_steady(
     del result
     start = clock()
     samples = [take_sample(call, 1, clock)]
-    calls = MAX_CALLS if samples[0] * MAX_CALLS < seconds else math.ceil(seconds / samples[0])
+    # One call may be late by chance: the shortest of a few says how long a call takes.
+    while len(samples) < WINDOW and math.fsum(samples) < min(WARM_UP, limit):
+        samples.append(take_sample(call, 1, clock))
+    shortest = min(samples)
+    needed = seconds / shortest if shortest * MAX_CALLS > seconds else MAX_CALLS
+    calls = math.ceil(needed * (1 - ROUNDING))
     while (spent := clock() - start) < limit and (
         spent < WARM_UP or not _is_steady(samples, calls)
     ):

@@ -8,9 +8,7 @@ from rich.table import Table
 from experiments.preflight.estimates import ESTIMATE
 from experiments.preflight.result import format_bytes
 from experiments.records import Record
-from experiments.records.units import readable
-
-_ENDS = ("", "_low", "_high")
+from experiments.records.formatting import with_interval
 
 
 def check_table(rows: Sequence[Record]) -> Table:
@@ -48,14 +46,7 @@ def _cells(record: Record) -> tuple[str, ...]:
         f"{settings['batch_size']:,}",
         format_bytes(metrics["memory_planned"]) if "memory_planned" in metrics else "–",
         f"{metrics['largest_batch']:,}" if "largest_batch" in metrics else "–",
-        _interval("step_time_estimate", metrics),
-        _interval("images_per_second_estimate", metrics),
+        with_interval("step_time_estimate", metrics),
+        with_interval("images_per_second_estimate", metrics),
         collectives or "–",
     )
-
-
-def _interval(name: str, metrics: dict[str, float]) -> str:
-    if name not in metrics:
-        return "–"
-    value, low, high = (readable(name, metrics[name + end]) for end in _ENDS)
-    return f"{value} ({low} to {high})"

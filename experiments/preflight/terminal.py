@@ -12,7 +12,7 @@ from experiments.preflight.batches import RECOMPUTES
 from experiments.preflight.estimates import ESTIMATE, MEASURED
 from experiments.preflight.result import MEMORY_PARTS, format_bytes
 from experiments.records import Record
-from experiments.records.formatting import remarks
+from experiments.records.formatting import INTERVAL_ENDS, remarks, with_interval
 from experiments.records.units import number, readable
 
 _HEADINGS = (
@@ -26,7 +26,6 @@ _HEADINGS = (
     "$ an epoch,\nestimated",
 )
 _SPEED = ("step_time", "images_per_second")
-_ENDS = ("", "_low", "_high")
 
 
 def print_targets(console: Console) -> None:
@@ -170,10 +169,10 @@ def _recomputed(metrics: dict[str, float]) -> str:
 def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:
     metrics, origin = record.metrics, record.provenance
     if "step_time_estimate" in metrics:
-        step, rate = (_with_interval(f"{name}_estimate", metrics) for name in _SPEED)
+        step, rate = (with_interval(f"{name}_estimate", metrics) for name in _SPEED)
         yield "estimate", f"{step} a step, {rate}"
     if "cost_per_epoch_estimate" in metrics:
-        cost = _with_interval("cost_per_epoch_estimate", metrics)
+        cost = with_interval("cost_per_epoch_estimate", metrics)
         yield (
             "costs",
             f"{cost} an epoch of {origin['epoch_images']:,}, "
@@ -186,12 +185,6 @@ def _time_and_cost(record: Record) -> Iterator[tuple[str, str]]:
         f"{step} a step of the definition's FLOPs, {rate}, MFU {metrics['mfu_ceiling']:.0%}: "
         f"bound by {origin.get('limit')}",
     )
-
-
-def _with_interval(name: str, metrics: dict[str, float]) -> str:
-    """An estimate and its interval of 90 %."""
-    value, low, high = (readable(name + end, metrics.get(name + end)) for end in _ENDS)
-    return f"{value} ({low} to {high})"
 
 
 def _communication(record: Record) -> Iterator[tuple[str, str]]:
@@ -226,5 +219,5 @@ def _cells(record: Record) -> tuple[str, ...]:
 def _short_interval(name: str, metrics: dict[str, float]) -> str:
     if name not in metrics:
         return "–"
-    value, low, high = (number(metrics[name + end]) for end in _ENDS)
+    value, low, high = (number(metrics[name + end]) for end in INTERVAL_ENDS)
     return f"{value} ({low}–{high})"

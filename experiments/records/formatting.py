@@ -10,6 +10,7 @@ from experiments.measure.intervals import noise_remark, plus_minus, uncertainty
 from experiments.records import Record
 from experiments.records.units import COUNTS, quantity, readable
 
+INTERVAL_ENDS = ("", "_low", "_high")  # of the names of an estimate and of its interval
 PEAK_SHARES = ("mfu_measured_peak", "roofline_share")
 _LABEL_SETTINGS = (
     "target",
@@ -33,6 +34,19 @@ def readable_cell(record: Record, name: str) -> str:
         return f"{readable(name, record.metrics[name])} †"
     text, share = readable(name, record.metrics.get(name)), _uncertainty(record, name)
     return text if share is None else f"{text} {plus_minus(share)}"
+
+
+def with_interval(name: str, metrics: Mapping[str, float]) -> str:
+    """An estimate and its interval; a dash without one.
+
+    >>> ends = {"step_time_estimate_low": 0.1, "step_time_estimate_high": 0.3}
+    >>> with_interval("step_time_estimate", {"step_time_estimate": 0.2} | ends)
+    '200 ms (100 ms to 300 ms)'
+    """
+    if name not in metrics:
+        return "–"
+    value, low, high = (readable(name, metrics[name + end]) for end in INTERVAL_ENDS)
+    return f"{value} ({low} to {high})"
 
 
 def headline(record: Record, columns: Sequence[str]) -> str:
@@ -62,7 +76,7 @@ def above_peak_remark(record: Record) -> str:
 
 def _uncertainty(record: Record, name: str) -> float | None:
     """How far a metric may be off, as a share of it; None if it has no interval."""
-    ends = [record.metrics.get(f"{name}{end}") for end in ("", "_low", "_high")]
+    ends = [record.metrics.get(f"{name}{end}") for end in INTERVAL_ENDS]
     if not ends[0] or None in ends or not all(map(math.isfinite, ends)):
         return None
     return uncertainty(*ends)

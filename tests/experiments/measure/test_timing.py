@@ -154,6 +154,19 @@ def test_all_calls_of_a_sample_have_ended_with_the_last():
     assert len(results) == 20 and all(result.is_ready() for result in results)
 
 
+def test_one_late_call_does_not_decide_how_many_are_timed_together():
+    """The second call of 10 µs takes 10 ms: a sample of 1 ms has a hundred of the others."""
+    durations = iter([1e-5, 1e-2, *[1e-5] * 100_000])
+    now = 0.0
+
+    def call():
+        nonlocal now
+        now += next(durations)
+        return ()
+
+    assert warm_up.call_until_steady(call, 1.0, lambda: now).calls == 100
+
+
 @pytest.mark.parametrize(("seconds", "calls"), [(4e-5, 40), (1e-6, 10)])
 def test_waiting_for_the_device_takes_at_most_a_hundredth_of_a_sample(monkeypatch, seconds, calls):
     """The longer it takes to wait for a device, the more calls have a sample; 1 ms at least."""

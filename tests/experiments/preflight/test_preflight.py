@@ -271,14 +271,14 @@ def test_a_program_that_the_compiler_cannot_print_is_compiled_all_the_same(tmp_p
     assert is_unknown != bool(record.provenance["collectives"])
 
 
-def test_a_largest_batch_that_computes_activations_twice_says_so(capfd):
+def test_a_largest_batch_that_recomputes_activations_says_so():
     metrics = {"largest_batch": 1072, "smallest_refused_batch": 1104}
     metrics |= {"recomputed_flops": 1.5, "largest_batch_without_recomputing": 576}
     provenance = {"batches_tried": [256, 576, 1072, 1104]}
     record = records.Record("preflight", "x", "predicted", metrics=metrics, provenance=provenance)
     assert terminal._largest_batch(record) == (
-        "a batch of 1,072 fits, one of 1,104 does not (4 batches tried); it computes activations "
-        "twice, 50% more FLOPs: 576 does not"
+        "a batch of 1,072 fits, one of 1,104 does not (4 batches tried); it recomputes activations "
+        "(50% more FLOPs); the largest batch tried without recomputation is 576"
     )
     lean = dataclasses.replace(record, metrics=metrics | {"recomputed_flops": 1.0})
     assert terminal._largest_batch(lean).endswith("(4 batches tried)")
