@@ -2,7 +2,7 @@
 # Runs one training as several processes on this machine, to try it out or to use all its GPUs:
 #
 #   launch/local.sh PROCESSES OPTIONS...
-#   launch/local.sh 2 --device=cpu:1 --study=train --model=lenet5 --dataset=mnist
+#   launch/local.sh 2 --device=cpu:1 --study=train --model=lenet5
 #
 # PORT is the coordinator's port, PYTHON the interpreter. Ctrl-C and SIGTERM reach all processes.
 # The exit code is the largest of theirs.

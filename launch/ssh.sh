@@ -2,7 +2,8 @@
 # Runs one training on several hosts by plain ssh:
 #
 #   launch/ssh.sh "HOST HOST..." FOLDER OPTIONS...
-#   launch/ssh.sh "node1 node2" /shared/jaxcnn --study=train --model=resnet50 --results=/shared/results
+#   launch/ssh.sh "node1 node2" /shared/jaxcnn --study=train --model=resnet50 \
+#       --dataset=tfds:imagenette --results=/shared/results
 #
 # FOLDER is this project on each host, with its environment in .venv; --results names a folder that
 # all hosts share, or a bucket. The first host is the coordinator, on port PORT. SSH and PYTHON

@@ -18,7 +18,7 @@ from tests.support.records import read_record
 
 LAUNCH = ROOT / "launch"
 SCRIPTS = [*sorted(LAUNCH.glob("*.sh")), LAUNCH / "slurm.sbatch"]
-PAGE = (ROOT / "docs" / "many-machines.md").read_text()
+PAGE = (ROOT / "docs" / "many-machines.md").read_text().replace("\\\n", " ")
 SMALL = [
     "--study=train",
     "--device=cpu:1",

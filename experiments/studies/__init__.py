@@ -192,7 +192,7 @@ STUDIES: dict[str, Study] = {
         shared=shared_process,
     ),
     "peers": Study(
-        about="how fast is our train step on a CPU beside PyTorch's, Keras's and plain Flax's?",
+        about="how fast is our train step beside PyTorch's, Keras's and plain Flax's?",
         cases=peers_cases.cases,
         measure=peers.measure,
         columns=peers.COLUMNS,
