@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etils import epath
-
 from experiments import records
 from experiments.cli import parse_options
 from experiments.records import Record, provenance
@@ -35,8 +33,12 @@ class BenchmarkConfig:
 
 
 def results_folder(module: str) -> str:
-    """The results folder, from the command line of a benchmark."""
-    return parse_options(BenchmarkConfig, module, None).results
+    """The results folder, which is created, from the command line of a benchmark.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    return str(records.prepare_folder(parse_options(BenchmarkConfig, module, None).results))
 
 
 def sample(calls: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, list[float]]:
@@ -86,7 +88,7 @@ def write(
         samples={side: list(values) for side, values in samples.items()},
         provenance=provenance.describe(backend) | {"peer_versions": versions, "row": row},
     )
-    records.write(record, epath.Path(results) / FOLDER)
+    records.write(record, records.prepare_folder(results) / FOLDER)
     return record
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import throughput_costs
+from benchmarks import samples, throughput_costs
 from experiments.records import Record, load, to_json
+from jaxcnn import backend
 from jaxcnn.errors import InputError
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -22,6 +23,16 @@ def test_an_unknown_option_is_refused_before_anything_is_measured(name, monkeypa
     benchmark = importlib.import_module(f"benchmarks.{name}")
     with pytest.raises(InputError, match="unknown option --resutls"):
         benchmark.main()
+
+
+def test_records_may_be_in_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--results=~/measured"])
+    folder = samples.results_folder("benchmarks.lowerings")
+    assert folder == str(tmp_path / "measured") and Path(folder).is_dir()
+    for results in (folder, "~/measured"):
+        samples.write(results, "lowerings", backend.select("cpu:1"), 0, {"loop": "no"}, {})
+    assert len(list((tmp_path / "measured" / "benchmarks" / "lowerings").iterdir())) == 2
 
 
 def test_bad_input_is_one_line_and_exit_code_2():
