@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etils import epath
-
 from experiments import records
 from experiments.cli import parse_options
 from experiments.records import Record, provenance
@@ -18,7 +16,7 @@ from jaxcnn.backend import Backend
 
 FOLDER = "benchmarks"  # in the results folder, and among the published records
 ROUNDS = 11
-WARM_UP = 2  # rounds
+WARM_UP = 2  # rounds, of which the first is not timed
 SLOW = 5.0  # seconds
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -35,24 +33,32 @@ class BenchmarkConfig:
 
 
 def results_folder(module: str) -> str:
-    """The results folder, from the command line of a benchmark."""
-    return parse_options(BenchmarkConfig, module, None).results
+    """The results folder, which is created, from the command line of a benchmark.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    return str(records.prepare_folder(parse_options(BenchmarkConfig, module, None).results))
 
 
 def sample(calls: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """Seconds of each call, over rounds in which all are called in turn.
 
-    The first rounds do not count. A call that takes longer than `SLOW` is called once.
+    The first rounds do not count, and in the very first a call may compile. One that takes longer
+    than `SLOW` after that has one sample.
     """
+    for call in calls.values():
+        call()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds + WARM_UP):
+    skipped = WARM_UP - 1
+    for _ in range(rounds + skipped):
         for name, call in calls.items():
             if times[name] and times[name][0] > SLOW:
                 continue
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
-    return {name: values[WARM_UP:] or values for name, values in times.items()}
+    return {name: values[skipped:] or values for name, values in times.items()}
 
 
 def write(
@@ -86,7 +92,7 @@ def write(
         samples={side: list(values) for side, values in samples.items()},
         provenance=provenance.describe(backend) | {"peer_versions": versions, "row": row},
     )
-    records.write(record, epath.Path(results) / FOLDER)
+    records.write(record, records.prepare_folder(results) / FOLDER)
     return record
 
 

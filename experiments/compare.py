@@ -61,8 +61,8 @@ class CompareConfig:
     """Runs of each version with --interleave. Default: as many as detect a slowdown by 10 % of one
     of the times with a probability of 80 %, if runs differ by 5 %."""
     results: OptionalStr = None
-    """Folder for the records of --interleave; rounds that are in it are not run again. Default: a
-    temporary folder."""
+    """Folder for the records of --interleave; rounds that are in it are not run again, and must be
+    of the same versions and options. Default: a temporary folder."""
     json: bool = False
     """Print one JSON document and nothing else."""
     markdown: bool = False
@@ -143,20 +143,27 @@ def _interleave(
     if any(option.partition("=")[0] == "--results" for option in options):
         raise InputError("--results after --: give it before --, for both versions")
     print_start(f"--interleave {config.baseline} {config.candidate}", sys.stderr)
-    from experiments.harness.interleaved_runs import prepare, run_round
+    from experiments.harness import interleaved_runs as runs
 
     with tempfile.TemporaryDirectory(prefix="jaxcnn-", ignore_cleanup_errors=True) as scratch:
         results = Path(config.results or scratch).expanduser().absolute()
-        folders = [results / side for side in ("baseline", "candidate")]
+        records.prepare_folder(str(results))
+        names = config.baseline, config.candidate
+        runs.require_same(results, names, options)
+        folders = [results / side for side in runs.SIDES]
         versions = [
-            prepare(name, Path(scratch, f"installed-{side}"))
-            for side, name in enumerate((config.baseline, config.candidate))
+            runs.prepare(name, Path(scratch, f"installed-{side}"))
+            for side, name in enumerate(names)
         ]
         rounds, number = config.rounds, 0
         while rounds is None or number < rounds:
-            run_round(versions, number, options, folders)
+            runs.run_round(versions, number, options, folders)
             number += 1
-            result, problems = _load(config, *map(_subfolders, folders))
+            before, after = (
+                [str(runs.round_folder(folder, each)) for each in range(number)]
+                for folder in folders
+            )
+            result, problems = _load(config, before, after)
             rounds = rounds or _rounds_needed(result.times, config.tolerance)
             plan = f": {_plan(config, result, rounds)}" if number == 1 else ""
             print(f"round {number} of {rounds}{plan}", file=sys.stderr)
@@ -174,10 +181,6 @@ def _rounds_needed(times: int, tolerance: float) -> int:
             f"{significance.SLOWDOWN:.0%} with it; give a smaller one, or --rounds"
         )
     return rounds
-
-
-def _subfolders(folder: Path) -> list[str]:
-    return sorted(map(str, folder.iterdir()))
 
 
 def _plan(config: CompareConfig, result: BaselineComparison, rounds: int | None) -> str:

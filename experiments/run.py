@@ -26,6 +26,8 @@ from experiments.interrupts import exit_with
 if TYPE_CHECKING:
     from rich.console import Console
 
+STARTS_OTHER_LIBRARIES = {"peers", "speedrun"}  # studies
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the studies that the command line names; returns an exit code of `experiments.cli`."""
@@ -42,8 +44,8 @@ def _main(arguments: Sequence[str], configs: Sequence[RunConfig], output: "Conso
         from experiments.harness.several_processes import run_as_one
 
         return run_as_one(configs, lambda hosts: _run(arguments, configs, output, hosts))
-    if config.study == "peers" or _is_visit(arguments, config):
-        # The processes of other libraries need memory of the same GPU.
+    if STARTS_OTHER_LIBRARIES & set(config.studies) or _is_visit(arguments, config):
+        # Their processes need memory of the same GPU.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     print_start(f"--study={config.study}", sys.stderr if config.json else sys.stdout)
     return _run(arguments, configs, output)

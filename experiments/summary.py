@@ -30,7 +30,7 @@ class SummaryConfig:
     num_classes: OptionalInt = None
     """Number of classes; default: the published one."""
     channels: OptionalInt = None
-    """Channels of the images, 1 or 3; default: the published ones, or 3."""
+    """Channels of the images, from 1 to 4096; default: the published ones, or 3."""
 
     def __post_init__(self):
         for name in ("image_size", "num_classes"):

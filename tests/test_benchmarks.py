@@ -5,12 +5,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import throughput_costs
+from benchmarks import samples, throughput_costs
 from experiments.records import Record, load, to_json
+from jaxcnn import backend
 from jaxcnn.errors import InputError
+from tests.support.clock import Clock
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 COMMANDS = sorted(path.stem for path in FOLDER.glob("*.py") if "__main__" in path.read_text())
@@ -22,6 +25,36 @@ def test_an_unknown_option_is_refused_before_anything_is_measured(name, monkeypa
     benchmark = importlib.import_module(f"benchmarks.{name}")
     with pytest.raises(InputError, match="unknown option --resutls"):
         benchmark.main()
+
+
+def test_a_call_is_slow_or_not_after_it_has_compiled(monkeypatch):
+    """In seconds: what compiles for 30, what is quick, and what is slow at every call."""
+    clock = Clock()
+    monkeypatch.setattr(samples, "time", SimpleNamespace(perf_counter=clock))
+    durations = {"compiled": [30, 2, 1], "quick": [0.5], "slow": [7, 6]}
+    counts = dict.fromkeys(durations, 0)
+
+    def call_of(name):
+        def call():
+            of_name = durations[name]
+            clock.now += of_name[min(counts[name], len(of_name) - 1)]
+            counts[name] += 1
+
+        return call
+
+    times = samples.sample({name: call_of(name) for name in durations}, rounds=3)
+    assert times == {"compiled": [1] * 3, "quick": [0.5] * 3, "slow": [6]}
+    assert counts == {"compiled": 5, "quick": 5, "slow": 2}
+
+
+def test_records_may_be_in_the_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--results=~/measured"])
+    folder = samples.results_folder("benchmarks.lowerings")
+    assert folder == str(tmp_path / "measured") and Path(folder).is_dir()
+    for results in (folder, "~/measured"):
+        samples.write(results, "lowerings", backend.select("cpu:1"), 0, {"loop": "no"}, {})
+    assert len(list((tmp_path / "measured" / "benchmarks" / "lowerings").iterdir())) == 2
 
 
 def test_bad_input_is_one_line_and_exit_code_2():

@@ -34,6 +34,8 @@ class Analysis:
     Attributes:
       conclude: ``conclude(records)`` returns the sentences for one group of records.
       group_by: settings that split the records into groups; they name a group where they differ.
+      all_but: settings in which the records of a group may differ; all others split them, in place
+        of `group_by`.
       across_machines: whether a group has the records of all machines, which are compared; else
         each machine and accelerator has groups of its own.
     """
@@ -41,6 +43,14 @@ class Analysis:
     conclude: Callable[[Sequence[Record]], list[str]]
     group_by: tuple[str, ...] = ()
     across_machines: bool = False
+    all_but: tuple[str, ...] = ()
+
+    def splitting(self, records: Sequence[Record]) -> tuple[str, ...]:
+        """The settings that split these records into groups."""
+        if not self.all_but:
+            return self.group_by
+        names = dict.fromkeys(name for record in records for name in record.settings)
+        return tuple(name for name in names if name not in self.all_but)
 
 
 _BATCH_SWEEP_SETTINGS = (
@@ -87,17 +97,14 @@ ANALYSES: dict[str, Analysis] = {
         across_machines=True,
     ),
     "search": Analysis(ranking.conclusion, group_by=("dataset",)),
-    "speedrun": Analysis(
-        speedrun.conclusion,
-        group_by=("model", "dataset", "epochs", "batch_size", "precision", "learning_rate"),
-    ),
+    "speedrun": Analysis(speedrun.conclusion, all_but=("library", "seed")),
     "descent": Analysis(descent_methods.conclusion, group_by=("learning_rate", "epochs", "seed")),
     "isa": Analysis(
         instruction_sets.conclusion,
         group_by=(*_STEP_SETTINGS, "batch_size", "strategy"),
     ),
     "train": Analysis(seeds.conclusion),
-    "peers": Analysis(peers.conclusion),
+    "peers": Analysis(peers.conclusion, group_by=("precision", "launches", "seed")),
     "first_cnn": Analysis(
         wall_time.conclusion,
         group_by=("dataset", "epochs", "batch_size", "precision", "optimizer", "learning_rate"),
@@ -124,8 +131,9 @@ def conclusion(study: str, records: Sequence[Record]) -> list[str]:
         return []
     newest = latest(record for record in records if record.study == study)
     is_named = not analysis.across_machines and len({_place(record) for record in newest}) > 1
+    splitting = analysis.splitting(newest)
     groups = _groups(newest, analysis)
-    differing = [name for name in analysis.group_by if len({_text(g, name) for g in groups}) > 1]
+    differing = [name for name in splitting if len({_text(g, name) for g in groups}) > 1]
     lines = []
     for group in groups:
         names = [f"{name.replace('_', ' ')} {_text(group, name)}" for name in differing]
@@ -143,14 +151,15 @@ def _conclude(analysis: Analysis, group: Sequence[Record]) -> list[str]:
 
 
 def _text(group: Sequence[Record], setting: str) -> str:
-    """A setting that the records of a group share."""
-    return str(group[0].settings.get(setting))
+    """A setting that the records of a group share; absent ones have the default value."""
+    return str(group[0].settings.get(setting, "default"))
 
 
 def _groups(records: Sequence[Record], analysis: Analysis) -> list[list[Record]]:
     groups: dict[str, list[Record]] = {}
+    splitting = analysis.splitting(records)
     for record in records:
-        settings = [record.settings.get(name) for name in analysis.group_by]
+        settings = [record.settings.get(name) for name in splitting]
         place = "" if analysis.across_machines else _place(record)
         groups.setdefault(json.dumps([settings, place], default=str), []).append(record)
     return list(groups.values())

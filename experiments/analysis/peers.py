@@ -1,4 +1,7 @@
-"""Our times relative to PyTorch, Keras and plain Flax: mean over several networks, and worst."""
+"""Our times relative to PyTorch, Keras and plain Flax: mean over several networks, and worst.
+
+A network at another batch size or image size is another case.
+"""
 
 import math
 from collections.abc import Sequence
@@ -20,27 +23,29 @@ RATIOS = (
 
 @dataclass(frozen=True)
 class RatioSummary:
-    """A ratio of ours over theirs, over several networks.
+    """A ratio of ours over theirs, over several cases.
 
     Attributes:
       mean: geometric mean of the ratio.
       worst: the record with the largest ratio.
       worst_ratio: its ratio.
-      count: number of networks.
+      count: number of cases.
+      networks: number of networks, some of which may have several cases.
     """
 
     mean: float
     worst: Record
     worst_ratio: float
     count: int
+    networks: int
 
 
 def summarize(records: Sequence[Record], metric: str) -> RatioSummary | None:
     """Summarizes one ratio.
 
     Args:
-      records: of the peers study, one per network; those that failed or lack the metric are
-        ignored.
+      records: of the peers study, one per case, in one precision; those that failed or lack the
+        metric are ignored.
       metric: the name of the ratio.
 
     Returns:
@@ -52,7 +57,8 @@ def summarize(records: Sequence[Record], metric: str) -> RatioSummary | None:
     ratios = [record.metrics[metric] for record in measured]
     worst = max(measured, key=lambda record: record.metrics[metric])
     mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-    return RatioSummary(mean, worst, worst.metrics[metric], len(ratios))
+    networks = {record.settings["model"] for record in measured}
+    return RatioSummary(mean, worst, worst.metrics[metric], len(ratios), len(networks))
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -66,7 +72,11 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 
 def _sentence(summary: RatioSummary, reference: str) -> str:
     count = summary.count
-    networks = f"geometric mean of {count} networks" if count > 1 else "one network"
+    networks = "one network" if summary.networks == 1 else f"{summary.networks} networks"
+    if count != summary.networks:
+        networks = f"{count} cases of {networks}"
+    if count > 1:
+        networks = f"geometric mean of {networks}"
     worst = f"at worst {summary.worst_ratio:.2f} ({_network(summary.worst)})"
     return f"{summary.mean:.2f} times {reference} ({networks}), {worst}"
 

@@ -1,7 +1,8 @@
 """From the command line and a ``--config`` file to the configurations of a run.
 
 An option that is marked `SEVERAL` may be a list; each combination of values is a configuration. The
-values of a file are parsed as those of the command line are, which take precedence.
+values of a file are parsed as those of the command line are, which take precedence, also over
+options of the file that exclude them.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ from jaxcnn.errors import InputError, require_known
 PROGRAM = "experiments.run"
 FIELDS = {each.name: each for each in dataclasses.fields(RunConfig) if each.name != "config_digest"}
 LISTS = tuple(name for name, each in FIELDS.items() if "several" in each.metadata)
+EXCLUSIVE = (("seed", "seeds"), ("price", "prices"))  # options of which one may be given
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotes"}
 
 
@@ -66,11 +68,23 @@ class FileOptions:
             groups[name] = group(**{each: self.values[each][0] for each in names})
         return RunOptions(**groups)
 
+    def overridden(self, given: Collection[str]) -> "FileOptions":
+        """Without those that an option of the command line excludes.
+
+        Args:
+          given: names of options on the command line, `EXCLUSIVE` ones at least.
+        """
+        excluded = {
+            other for pair in EXCLUSIVE for name, other in (pair, pair[::-1]) if name in given
+        }
+        values = {name: each for name, each in self.values.items() if name not in excluded}
+        return dataclasses.replace(self, values=values)
+
     def locate(self, error: InputError) -> InputError:
         """The error of a configuration, with the line of the file if a value there causes it."""
         for key in self.file.data if self.file else ():
             name = key.replace("-", "_")
-            for value in self.values[name]:
+            for value in self.values.get(name, ()):
                 try:
                     RunConfig(**{name: value})
                 except InputError as cause:
@@ -99,6 +113,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[RunConfig, ...]:
     arguments = sys.argv[1:] if arguments is None else arguments
     file_option = given_options(arguments, ("config",))
     file = read_file(file_option["config"][1]) if file_option else FileOptions()
+    file = file.overridden(given_options(arguments, tuple(itertools.chain(*EXCLUSIVE))))
     options, lists = parse_lists(RunOptions, PROGRAM, arguments, LISTS, file.defaults)
     lists = {name: file.lists[name] for name in file.lists if name not in lists} | lists
     flat = flatten(options) | {"config_digest": file.digest}

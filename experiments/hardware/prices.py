@@ -3,9 +3,9 @@
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from experiments.hardware import Device, table, tomlfile
+from experiments.hardware import Device, load, table, tomlfile
 from jaxcnn.errors import InputError
 
 _PRICE = re.compile(r"\$?\s*([^\s/$]+)\s*/\s*h")
@@ -38,12 +38,15 @@ def parse_price(text: str) -> float:
     return price
 
 
-def read_prices(path: str, extra_names: Iterable[str] = ()) -> dict[str, float]:
+def read_prices(
+    path: str, extra_names: Iterable[str] = (), *, any_name: bool = False
+) -> dict[str, float]:
     """Reads prices from a TOML file with lines such as ``"Tesla T4" = 0.35``.
 
     Args:
       path: the file.
       extra_names: names allowed in addition to those of the device table.
+      any_name: whether all names are allowed, as in a file that was checked before.
 
     Returns:
       US dollars per hour of one chip, by the name in the file.
@@ -56,7 +59,7 @@ def read_prices(path: str, extra_names: Iterable[str] = ()) -> dict[str, float]:
     names = {name.casefold(): name for row in table() for name in (row.name, *row.kinds)}
     names |= {name.casefold(): name for name in extra_names}
     for name, price in file.data.items():
-        if name.casefold() not in names:
+        if name.casefold() not in names and not any_name:
             nearest = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=0.5)
             hint = f"did you mean {names[nearest[0]]!r}? " if nearest else ""
             raise file.error(
@@ -101,6 +104,41 @@ def price_of(
         return None, ""
     without = "" if device.price.host else ", without host"
     return device.price.value, f"{device.price.source}, {device.price.date}{without}"
+
+
+def find_price(
+    device: Device | None,
+    names: Sequence[str],
+    *,
+    price: str | None,
+    prices: str | None,
+    devices: str | None,
+    is_checked: bool = False,
+) -> tuple[float | None, str]:
+    """The hourly price of one chip by the options of the command line, else by the device table.
+
+    Args:
+      device: its row of the device table; None if it has none.
+      names: under which the chip may be listed.
+      price, prices, devices: the options of these names; None if they were not given.
+      is_checked: whether the file of `prices` was read before, on the machine whose names it may
+        have too: a chip that is not attached is looked up without them.
+
+    Returns:
+      As `price_of`.
+
+    Raises:
+      InputError: as `parse_price`, `read_prices` and `load`.
+    """
+    rows = load(devices) if devices is not None else ()
+    known = (*names, *(name for row in rows for name in (row.name, *row.kinds)))
+    listed = read_prices(prices, known, any_name=is_checked) if prices is not None else None
+    override = parse_price(price) if price is not None else None
+    for name in names:
+        value, source = price_of(device, name, listed, override)
+        if value is not None:
+            return value, source
+    return None, ""
 
 
 def _is_price(value: object) -> bool:

@@ -135,15 +135,9 @@ def _price(
     config: RunConfig, device: hardware.Device | None, names: Sequence[str]
 ) -> tuple[float | None, str]:
     """Dollars per hour of one accelerator and the source of that price; (None, "") if unknown."""
-    rows = hardware.load(config.devices) if config.devices is not None else ()
-    known = (*names, *(name for row in rows for name in (row.name, *row.kinds)))
-    listed = prices.read_prices(config.prices, known) if config.prices is not None else None
-    override = prices.parse_price(config.price) if config.price is not None else None
-    for name in names:
-        price, source = prices.price_of(device, name, listed, override)
-        if price is not None:
-            return price, source
-    return None, ""
+    return prices.find_price(
+        device, names, price=config.price, prices=config.prices, devices=config.devices
+    )
 
 
 def _names(backend: Backend) -> tuple[str, ...]:

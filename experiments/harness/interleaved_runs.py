@@ -7,6 +7,7 @@ follow each other; every other round begins with the candidate.
 """
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from experiments.cli import BAD_INPUT
 from jaxcnn.errors import InputError
 
 PROGRAM = ("-m", "experiments.run")
+SIDES = ("baseline", "candidate")
+COMPARED = "versions.json"  # in the results folder: the versions and options of its rounds
 
 Launch = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str]]
 
@@ -64,17 +67,67 @@ def prepare(name: str, folder: Path, launch: Launch = launch) -> Version:
     Raises:
       InputError: there is no such version, or it cannot be installed.
     """
-    place = Path(name).expanduser()
-    if place.is_file() and os.access(place, os.X_OK):
-        return Version(name, str(place.absolute()))
-    if (place / "bin" / "python").is_file():
-        return Version(name, str((place / "bin" / "python").absolute()))
-    if (place / "pyproject.toml").is_file():
-        source = str(place.absolute())
-    else:
-        source = f"git+{Path.cwd().as_uri()}@{_commit(name)}"
+    identity = resolve(name)
+    path = Path(identity)
+    if path.is_absolute() and path.is_file():
+        return Version(name, identity)
+    is_checkout = path.is_absolute()
+    source = identity if is_checkout else f"git+{Path.cwd().as_uri()}@{identity}"
     _install(name, source, folder, launch)
     return Version(name, sys.executable, folder)
+
+
+def resolve(name: str) -> str:
+    """The absolute path of the interpreter or checkout of a version, or the commit of a revision.
+
+    Raises:
+      InputError: there is no such version.
+    """
+    place = Path(name).expanduser()
+    if place.is_file() and os.access(place, os.X_OK):
+        return str(place.absolute())
+    if (place / "bin" / "python").is_file():
+        return str((place / "bin" / "python").absolute())
+    if (place / "pyproject.toml").is_file():
+        return str(place.absolute())
+    return _commit(name)
+
+
+def require_same(results: Path, names: Sequence[str], options: Sequence[str]) -> None:
+    """Notes in the results folder what is compared, or checks that its rounds are of the same.
+
+    Args:
+      results: exists.
+      names: of the two versions, as for `prepare`.
+      options: of `experiments.run`.
+
+    Raises:
+      InputError: there is no such version, or the folder has rounds of another comparison.
+    """
+    sides = dict(zip(SIDES, map(resolve, names), strict=True))
+    compared = sides | {"options": " ".join(options)}
+    file = results / COMPARED
+    if not any(results.glob("*/round-*/*/*.json")):
+        file.write_text(json.dumps(compared, indent=1))
+        return
+    try:
+        earlier = json.loads(file.read_text())
+        changes = [
+            f"{name} {earlier.get(name)!r}, not {value!r}"
+            for name, value in compared.items()
+            if earlier.get(name) != value
+        ]
+    except (OSError, ValueError, AttributeError):
+        changes = [f"an unknown comparison ({COMPARED} cannot be read)"]
+    if changes:
+        raise InputError(
+            f"--results={results} has rounds of {', of '.join(changes)}: choose another folder"
+        )
+
+
+def round_folder(folder: Path, number: int) -> Path:
+    """Where the records of a round are, which is counted from 0, in the folder of a version."""
+    return folder / f"round-{number + 1:03}"
 
 
 def run_round(
@@ -98,7 +151,7 @@ def run_round(
     """
     sides = list(zip(versions, folders, strict=True))
     for version, folder in sides[:: -1 if number % 2 else 1]:
-        results = folder / f"round-{number + 1:03}"
+        results = round_folder(folder, number)
         command = [version.python, *PROGRAM, *options, f"--results={results}"]
         code, errors = launch(command, version.environment)
         last = (errors.strip().splitlines() or ["no message"])[-1].removeprefix("error: ")

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import statistics
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from etils import epath
@@ -135,38 +136,73 @@ def run_case(
       The record, written, whatever its status; and whether it existed before.
 
     Raises:
-      InputError: the case is impossible as configured; nothing was written.
+      InputError: the case is impossible as configured, or another run is measuring it; nothing
+        was written.
       Interrupted: the user interrupted it; its checkpoint was kept.
     """
     named = case_name(case, backend)
     results = records.prepare_folder(case.config.results)
     context = Context(backend, _scratch(results, name, named), console)
+    existing, missing = _look_up(study, case, context, "existing")
+    if existing is None or missing:
+        with _only_run(context):
+            # Once more: another run may have written the record since.
+            existing, missing = _look_up(study, case, context, "existing, with the lock")
+            if existing is None or missing:
+                return _measure_and_write(study, case, context, existing, missing), False
+    requested_files.print_places(study, case, context)
+    return existing, True
+
+
+def _look_up(
+    study: Study, case: Case, context: Context, topic: str
+) -> tuple[Record | None, list[str]]:
+    """The record of an earlier run, if it is valid, and which requested files it is without."""
+    place = f"{context.study}/{context.case}/{topic}"
     existing = distributed.of_main(
-        f"{name}/{named}/existing",
+        place,
         lambda: _existing_record(study, case, context),
         encode=lambda record: record and records.to_json(record),
         decode=lambda entry: entry and records.from_json(entry),
     )
-    missing = existing and distributed.of_main(
-        f"{name}/{named}/files", lambda: requested_files.missing(study, case, context.scratch)
+    if existing is None:
+        return None, []
+    return existing, distributed.of_main(
+        f"{place}: files", lambda: requested_files.missing(study, case, context.scratch)
     )
-    if existing is not None and not missing:
-        requested_files.print_places(study, case, context)
-        return existing, True
-    if missing:
+
+
+@contextlib.contextmanager
+def _only_run(context: Context) -> Iterator[None]:
+    """Holds the lock of a case, which process 0 acquires.
+
+    Raises:
+      InputError: in every process, if another run holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        with distributed.all_or_none(f"{context.study}/{context.case}/lock"):
+            if distributed.is_main():
+                stack.enter_context(case_lock(context.scratch))
+        yield
+
+
+def _measure_and_write(
+    study: Study, case: Case, context: Context, existing: Record | None, missing: Sequence[str]
+) -> Record:
+    """The record of a new measurement, written; says why if there is one already."""
+    if existing is not None:
         when, what = existing.provenance.get("time"), " and ".join(missing)
         line = f"measured again: the record of {when}, which is kept, is without {what}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        context.console.print(line, markup=False, highlight=False, soft_wrap=True)
         case = dataclasses.replace(case, config=case.config.replace(force=True))
     start = time.perf_counter()
     result = _measure(study, case, context)
-    record = distributed.of_main(
-        f"{name}/{named}/record",
+    return distributed.of_main(
+        f"{context.study}/{context.case}/record",
         lambda: _write_record(study, case, context, result, start),
         encode=records.to_json,
         decode=records.from_json,
     )
-    return record, False
 
 
 def _scratch(results: epath.Path, study: str, case: str) -> epath.Path:
@@ -214,11 +250,7 @@ def _write_record(
 
 def _measure(study: Study, case: Case, context: Context) -> CaseResult:
     isolated = study.isolated and context.backend.platform == "cpu"
-    with contextlib.ExitStack() as stack:
-        with distributed.all_or_none(f"{context.study}/{context.case}/lock"):
-            if distributed.is_main():
-                stack.enter_context(case_lock(context.scratch))
-        stack.enter_context(interrupts.raising())
+    with interrupts.raising():
         return measure_isolated(case, context) if isolated else execute(study, case, context)
 
 

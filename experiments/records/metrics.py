@@ -268,7 +268,7 @@ METRICS: dict[str, Metric] = {
         "images", "largest batch tried that fits without computing activations twice"
     ),
     "recomputed_flops": Metric(
-        "ratio", "compiled FLOPs of an image of largest_batch, by those of the leanest batch tried"
+        "", "compiled FLOPs of an image of largest_batch, by those of the leanest batch tried"
     ),
     "smallest_refused_batch": Metric(
         "images", "smallest batch that was compiled and does not fit in memory"

@@ -24,7 +24,11 @@ COUNTS = (
     "members",
     "product_bits",
     "largest_batch",
+    "largest_batch_without_recomputing",
     "smallest_refused_batch",
+    "programs_compiled",
+    "programs_out_of_memory",
+    "programs_failed",
 )
 _MONEY = ("$", "$/h")
 _UNITS_WITHOUT_PREFIX = ("images/s", "images/J", "requests/s", "FLOP/B")
@@ -64,11 +68,12 @@ def quantity(value: float, unit: str) -> str:
     >>> quantity(404_521_000.0, "Hz"), quantity(386_000_000, "B"), quantity(21697.4, "images/s")
     ('405 MHz', '386 MB', '21,697 images/s')
     """
-    if unit in _UNITS_WITHOUT_PREFIX or (unit == "s" and value >= 1):
+    rounded = abs(float(f"{value:.3g}"))  # 999.7 is 1 k
+    if unit in _UNITS_WITHOUT_PREFIX or (unit == "s" and rounded >= 1):
         return f"{value:,.4g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
     if unit == "%":
         return f"{value:.3g} %"
-    factor, prefix = next(((f, p) for f, p in _PREFIXES if abs(value) >= f), (1.0, ""))
+    factor, prefix = next(((f, p) for f, p in _PREFIXES if rounded >= f), (1.0, ""))
     return f"{value / factor:.3g} {prefix}{unit}"
 
 

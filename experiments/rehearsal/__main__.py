@@ -20,7 +20,7 @@ class RehearsalConfig:
 
     A visit is `python -m experiments.run --device=gpu --preset=full --time-limit-total=9m`. Here
     each of its programs is compiled by the accelerator's compiler and not run. A part of the
-    agenda that has a record is not compiled again.
+    agenda that this version of the compiler has compiled is not compiled again.
     """
 
     target: str = "gpu-h100"
@@ -42,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _rehearse(config: RehearsalConfig, console: "Console") -> int:
     print_start(f"--target={config.target}")
-    from etils import epath
-
-    from experiments import output_files
+    from experiments import records
     from experiments.preflight import libraries, targets
     from experiments.rehearsal.rehearse import describe, rehearse
     from experiments.report import print_rows
@@ -56,11 +54,11 @@ def _rehearse(config: RehearsalConfig, console: "Console") -> int:
         )
     if missing := libraries.missing(target):
         raise InputError(f"--target={config.target}: {missing}")
-    output_files.expand(config.results, "--results")
-    records = rehearse(target, config.preset, epath.Path(config.results), console)
-    rows = [(record.settings["part"], describe(record)) for record in records]
+    results = records.prepare_folder(config.results)
+    parts = rehearse(target, config.preset, results, console)
+    rows = [(record.settings["part"], describe(record)) for record in parts]
     print_rows(console, f"programs for {target.name}", ("part of the study", "programs"), rows)
-    return FAILED if any(record.status == "failed" for record in records) else OK
+    return FAILED if any(record.status == "failed" for record in parts) else OK
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from experiments.harness.deadline import NO_LIMIT
 from experiments.microbenchmarks import peak
 from experiments.microbenchmarks.kernel import size_class
 from experiments.peers import task_file
+from experiments.peers.process import PEERS
 from experiments.peers.worker import PeerMethods
 from experiments.preflight import libraries
 from experiments.preflight.targets import Target
@@ -33,7 +34,7 @@ from experiments.records import Record
 from experiments.rehearsal.absent_device import CompiledProgram, absent_device
 from experiments.sessions import session
 from experiments.sessions.agenda import AGENDA, Item
-from experiments.studies import peers
+from experiments.studies import peers, peers_cases, speedrun
 from jaxcnn import backend
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -42,7 +43,10 @@ STUDY = "rehearsal"
 
 
 def rehearse(target: Target, preset: str, folder: epath.Path, console: Console) -> list[Record]:
-    """Compiles the programs of every item of the agenda that has no record in the folder yet.
+    """Compiles the programs of every item of the agenda that the folder has no prediction of yet.
+
+    What failed or was left out earlier is tried again, and so is all that another version of the
+    compiler has compiled.
 
     Args:
       target: one accelerator, whose compiler is installed.
@@ -55,10 +59,13 @@ def rehearse(target: Target, preset: str, folder: epath.Path, console: Console) 
     """
     earlier, _ = records.load(sorted(folder.glob(f"{STUDY}/*.json")))
     same = {"target": target.name, "preset": preset}
+    compiler = libraries.compiler(target)
     known = {
         record.settings["part"]: record
         for record in earlier
         if same.items() <= record.settings.items()
+        and record.status == "predicted"
+        and record.provenance.get("compiler") == compiler
     }
     for item in AGENDA:
         if item.on_host or item.about in known:
@@ -165,9 +172,16 @@ def _simulated(platform: str) -> Iterator[None]:
         mock.patch.object(peak, "size_class", lambda _: size_class(platform)),
         mock.patch.object(peak.Probe, "sample_again", lambda _: None),
         mock.patch.object(peers, "Worker", _Peer),
+        mock.patch.object(peers_cases, "missing_packages", _packages),
+        mock.patch.object(speedrun, "missing_packages", _packages),
         _without_compilation_cache(),
     ):
         yield
+
+
+def _packages(peer: str) -> list[str]:
+    """In place of `missing_packages`: other libraries, which need the device, are left out."""
+    return list(PEERS[peer].packages)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,7 @@ def conclude(config: RunConfig, measured: "Sequence[Record]", console: "Console"
     page = distributed.of_main(
         "report", lambda: str(report.write_page([results], results / results_folder.REPORT))
     )
-    console.print(f"records in {results}, report: {page}", soft_wrap=True)
+    console.print(f"records in {results}, report: {page}", soft_wrap=True, markup=False)
     summary = " ".join(report.sentences(records.latest(measured)))
     console.print(summary, markup=False, highlight=False)
     return {"report": page, "records": [records.to_json(record) for record in measured]}

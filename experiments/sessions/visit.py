@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.cli import FAILED, INTERRUPTED, OK
+from experiments.cli import BAD_INPUT, FAILED, INTERRUPTED, OK
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
 from experiments.sessions import session
@@ -44,7 +44,7 @@ def visit(
     for item in AGENDA:
         if item.on_host and not has_host:
             continue
-        if limit.is_over:
+        if _is_too_late(item, limit):
             rows.append((item.about, "not begun: the same command goes on"))
             continue
         console.print(f"\n{item.about}: {' '.join(item.options)}", markup=False, highlight=False)
@@ -64,6 +64,11 @@ def visit(
     return Outcome(code, measured, plan if config.dry_run else None)
 
 
+def _is_too_late(item: "Item", limit: "Deadline") -> bool:
+    """Whether too little time is left to begin an item."""
+    return limit.is_over or (item.on_host and limit.seconds_left < _RESERVE + 1)
+
+
 def _run(item: "Item", arguments: Sequence[str], console: "Console", limit: "Deadline") -> Outcome:
     if item.on_host:
         return _run_on_host(item, arguments, limit)
@@ -71,15 +76,34 @@ def _run(item: "Item", arguments: Sequence[str], console: "Console", limit: "Dea
 
 
 def _run_on_host(item: "Item", arguments: Sequence[str], limit: "Deadline") -> Outcome:
-    """Runs an item in a process that uses the CPU alone; its records are in the results folder."""
-    seconds = int(limit.seconds_left - _RESERVE)
-    if seconds <= 0:
-        return Outcome(OK)
+    """Runs an item in a process that uses the CPU alone; its records are in the results folder.
+
+    Raises:
+      InputError: the process refuses the options, or what they need is not there.
+    """
+    seconds = max(1, int(limit.seconds_left - _RESERVE))
     options = [f"--time-limit-total={seconds}s", "--device=cpu"]
     command = [sys.executable, "-m", "experiments.run", *item.options, *arguments, *options]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    result = subprocess.run(command, env=environment, stdout=sys.stderr)
-    return Outcome(OK if result.returncode == 0 else FAILED)
+    code, last = _run_process(command, os.environ | {"JAX_PLATFORMS": "cpu"})
+    if code == BAD_INPUT:
+        raise InputError(last.removeprefix("error: ") or "its process refuses the options")
+    return Outcome(OK if code == 0 else FAILED)
+
+
+def _run_process(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Runs a command, all output of which goes to stderr; its exit code and last error line."""
+    last = ""
+    with subprocess.Popen(
+        command, env=environment, stdout=sys.stderr, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            for line in process.stderr or ():
+                sys.stderr.write(line)
+                last = line.strip() or last
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, last
 
 
 def _state(outcome: Outcome, limit: "Deadline") -> str:

@@ -44,8 +44,9 @@ class Preset:
 
     Attributes:
       first: the first batch size, unless --batch-size gives another; all others are multiples of
-      it. doublings: after which the sweep ends even if memory is left. resolution: the sweep ends
-      when the gap between the largest batch that fits and the smallest
+        it.
+      doublings: after which the sweep ends even if memory is left.
+      resolution: the sweep ends when the gap between the largest batch that fits and the smallest
         that does not, over the former, is at most this.
       budget: seconds of sampling for each batch.
     """

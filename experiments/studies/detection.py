@@ -95,7 +95,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     path = context.scratch / IMAGE_FILE
     _save_images(path, batch["image"], detections)
     context.console.print(f"boxes     {path}", highlight=False, soft_wrap=True)
-    step_time = float(np.median(times[1:]))
+    step_time = _step_time(times)
     return CaseResult(
         metrics=_scores(detections, batch)
         | {
@@ -169,6 +169,11 @@ def _train(
             line = f"step {number:>4}/{steps}  loss {losses[-1]:.4f}  {sum(times):.1f} s"
             context.console.print(line, highlight=False)
     return strategy.fetch(state), losses, times
+
+
+def _step_time(times: list[float]) -> float:
+    """The median of all steps but the first, which includes compiling; of that if it is alone."""
+    return float(np.median(times[1:] or times))
 
 
 def _detect(

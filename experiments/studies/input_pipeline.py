@@ -91,7 +91,8 @@ def measure(case: Case, context: Context) -> CaseResult:
             jpeg_files.write_jpegs(Path(folder), FILES[config.preset], config.seed)
             dataset = f"folder:{folder}"
         shape = (config.image_size, config.image_size, CHANNELS)
-        split = data.open_dataset(dataset, shape=shape, data_dir=config.data_dir).train
+        opened = _open(dataset, shape, config)
+        split = opened.train
         if len(split) < config.batch_size:
             raise InputError(
                 f"--batch-size={config.batch_size}: {config.dataset} has only {len(split)} "
@@ -114,8 +115,15 @@ def measure(case: Case, context: Context) -> CaseResult:
         provenance={
             "noise": noise(samples).verdict,
             "processors": os.cpu_count(),
+            "notes": list(opened.notes),
             "remarks": _remarks(split),
         },
+    )
+
+
+def _open(dataset: str, shape: tuple[int, int, int], config: RunConfig) -> data.Dataset:
+    return data.open_dataset(
+        dataset, shape=shape, data_dir=config.data_dir, skip_bad_images=config.skip_bad_images
     )
 
 

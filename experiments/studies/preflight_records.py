@@ -51,6 +51,11 @@ def compile_request(spec: ProgramSpec, target: Target, level: str) -> CompileReq
 
 def price_of_chip(config: RunConfig, target: Target, kind: str) -> float | None:
     """US dollars per hour of one chip; None if unknown."""
-    override = prices.parse_price(config.price) if config.price is not None else None
-    listed = prices.read_prices(config.prices) if config.prices is not None else None
-    return prices.price_of(target.device, kind, listed, override)[0]
+    return prices.find_price(
+        target.device,
+        (kind,),
+        price=config.price,
+        prices=config.prices,
+        devices=config.devices,
+        is_checked=True,
+    )[0]

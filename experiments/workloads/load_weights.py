@@ -93,7 +93,8 @@ def _load_checkpoint(
         saved_name, notes = _find_user_model(folder, identity, name)
     elif name not in (None, saved_name):
         raise InputError(
-            f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: omit --model"
+            f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: "
+            f"give --model={saved_name}"
         )
     preprocessing = _with_options(preprocessing, names_file, image_size)
     return PretrainedModel(
@@ -127,7 +128,8 @@ def _find_user_model(
         )
     if name is not None and not models.is_user_model(name):
         raise InputError(
-            f"the checkpoint in {folder} is of model {saved}, not {name!r}: omit --model"
+            f"the checkpoint in {folder} is of model {saved}, not {name!r}: "
+            f"give --model=PATH/{saved}"
         )
     user = models.load_user_model(name or source)
     if user.digest == identity.get("model_digest"):

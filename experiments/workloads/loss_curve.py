@@ -25,7 +25,8 @@ class LossCurve:
       state: after the last step, placed.
       losses: mean cross-entropy of each step's batch.
       step_times: seconds per step, a value for each dispatch except the first.
-      epochs: one dict per epoch, as in the curves of a record.
+      epochs: one dict per epoch, as in the curves of a record; ``seconds`` is since the start of
+        training, evaluation included.
       test: mean metrics of the test set.
     """
 
@@ -54,12 +55,16 @@ def record(
         start = time.perf_counter()
         state, metrics = pipeline.run_steps(state, len(losses), count)
         jax.block_until_ready(state)
-        times.append((time.perf_counter() - start) / count)
+        seconds = time.perf_counter() - start
+        history.seconds += seconds
+        times.append(seconds / count)
         losses += [float(value) for value in metrics["loss"] / metrics["count"]]
         _require_finite(losses, count, history)
         if len(losses) % per_epoch == 0:
-            epoch = len(history.epochs) + 1
-            history.epochs.append(_epoch(pipeline, state, losses[-per_epoch:], epoch, sum(times)))
+            start = time.perf_counter()
+            validation = training.means(jax.device_get(pipeline.evaluate(state, "validation")))
+            train_loss = sum(losses[-per_epoch:]) / per_epoch
+            _close_epoch(history, train_loss, validation, time.perf_counter() - start)
     test = training.means(jax.device_get(pipeline.evaluate(state, "test")))
     return LossCurve(state, losses, times[1:] or times, history.epochs, test)
 
@@ -72,13 +77,15 @@ def _require_finite(losses: list[float], count: int, history: History) -> None:
         raise training.NonFiniteLossError(message, history)
 
 
-def _epoch(
-    pipeline: Pipeline,
-    state: training.TrainState,
-    losses: list[float],
-    epoch: int,
-    seconds: float,
-) -> dict[str, float]:
-    validation = training.means(jax.device_get(pipeline.evaluate(state, "validation")))
-    entry = {"epoch": epoch, "seconds": seconds, "train_loss": sum(losses) / len(losses)}
-    return entry | {f"validation_{name}": value for name, value in validation.items()}
+def _close_epoch(
+    history: History, train_loss: float, validation: dict[str, float], seconds: float
+) -> None:
+    """Appends the entry of an epoch, whose evaluation took this many seconds."""
+    history.seconds += seconds
+    entry = {
+        "epoch": len(history.epochs) + 1,
+        "seconds": history.seconds,
+        "train_loss": train_loss,
+    }
+    entry |= {f"validation_{name}": value for name, value in validation.items()}
+    history.epochs.append(entry)

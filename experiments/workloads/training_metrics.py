@@ -148,8 +148,11 @@ def energy_metrics(sampler: Sampler, steps: int) -> dict[str, float]:
       steps: the number of train steps in that phase.
 
     Returns:
-      Nothing if no power was measured, or with several processes.
+      Nothing if no power was measured, with several processes, or without steps: a run that was
+      killed between its last checkpoint and its record resumes with none left.
     """
+    if steps <= 0:
+        return {}
     power = sampler.power("training")
     if not power or distributed.is_distributed():  # it is that of one host
         return {}

@@ -62,7 +62,7 @@ def png(tmp_path):
         ),
         (
             ["--weights={checkpoint}", "--model=lenet5", "{png}"],
-            "is of model 'logistic', not 'lenet5'",
+            "is of model 'logistic', not 'lenet5': give --model=logistic",
         ),
         (
             ["--weights={checkpoint}", "--image-size=14", "{png}"],

@@ -1,6 +1,7 @@
 """The command line of `experiments.run`: bad input, and the files that a run leaves."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from PIL import Image
 
 from experiments import run
 
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 SMALL = [
     "--study=train",
     "--device=cpu:1",
@@ -52,6 +54,25 @@ def test_bad_input_gets_one_line_and_exit_code_2(arguments, message, capsys, tmp
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
     assert not list(results.rglob("*")), "something was written"
+
+
+@pytest.mark.parametrize(
+    ("studies", "expected"),
+    [("peers", "false"), ("train,peers", "false"), ("kernels, speedrun", "false"), ("train", None)],
+)
+def test_studies_that_start_other_libraries_leave_them_memory(studies, expected, monkeypatch):
+    """Every list with such a study; the variable is read when JAX opens the GPU."""
+    monkeypatch.setenv(PREALLOCATE, "")  # restored at the end
+    monkeypatch.delenv(PREALLOCATE)
+    noted = []
+
+    def run_nothing(*_):
+        noted.append(os.environ.get(PREALLOCATE))
+        return 0
+
+    monkeypatch.setattr(run, "_run", run_nothing)
+    assert run.main([f"--study={studies}"]) == 0
+    assert noted == [expected]
 
 
 def test_an_unwritable_results_folder_is_noticed_before_training(capsys, tmp_path):

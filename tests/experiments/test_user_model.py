@@ -126,7 +126,7 @@ def test_a_checkpoint_whose_file_is_gone_asks_for_it(trained, folder, capsys):
     assert predict.main([*arguments, "--model=./net.py:Net"]) == 0
     capsys.readouterr()
     error = refused(capsys, predict.main([*arguments, "--model=lenet5"]))
-    assert "is of model net.py:Net, not 'lenet5'" in error
+    assert "is of model net.py:Net, not 'lenet5': give --model=PATH/net.py:Net" in error
 
 
 def test_a_run_resumes_where_the_file_lies_elsewhere(trained, folder, capsys):

@@ -167,13 +167,14 @@ def learning_curves(page: PageRecords) -> Section | None:
 def _curves_of_dataset(group: list[Record], page: PageRecords) -> list[Figure]:
     records, note = newest(group, MAX_CURVES)
     styles = dashes(records, page.color)
-    durations = [record.curves[-1].get("seconds") for record in records]
-    known = [seconds for seconds in durations if seconds]
+    timed = [record.curves[-1].get("seconds") is not None for record in records]
+    known = [r.curves[-1]["seconds"] for r in records if r.curves[-1].get("seconds")]
     is_log = bool(known) and max(known) >= LOG_TIME_FROM * min(known)
     dataset = group[0].settings.get("dataset", "data")
     accuracy = [
         _curve(record, _run_name(record), ("seconds", "validation_accuracy"), page, dash)
-        for record, dash in zip(records, styles, strict=True)
+        for record, dash, is_timed in zip(records, styles, timed, strict=True)
+        if is_timed
     ]
     losses = [
         _curve(record, name, ("epoch", metric), page, dash, width)
@@ -184,22 +185,21 @@ def _curves_of_dataset(group: list[Record], page: PageRecords) -> list[Figure]:
         )
     ]
     percent = {"tickformat": ".0%"}
-    return [
-        Figure(
-            f"{dataset}: validation accuracy over training time",
-            accuracy,
-            Axis("training time in s", log=is_log),
-            Axis("accuracy", options=percent),
-            note,
-        ),
-        Figure(
-            f"{dataset}: loss by epoch; thick: validation, thin: training",
-            losses,
-            Axis("epoch"),
-            Axis("cross-entropy in nat", log=True),
-            note,
-        ),
-    ]
+    over_time = Figure(
+        f"{dataset}: validation accuracy over training time",
+        accuracy,
+        Axis("training time in s", log=is_log),
+        Axis("accuracy", options=percent),
+        note,
+    )
+    by_epoch = Figure(
+        f"{dataset}: loss by epoch; thick: validation, thin: training",
+        losses,
+        Axis("epoch"),
+        Axis("cross-entropy in nat", log=True),
+        note,
+    )
+    return [over_time, by_epoch] if accuracy else [by_epoch]
 
 
 def _curve(

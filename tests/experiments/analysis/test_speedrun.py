@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from experiments import analysis
 from experiments.analysis import speedrun
 from experiments.records import Record
 
@@ -43,6 +44,22 @@ def test_the_conclusion_has_means_ranges_and_the_ratio_of_medians():
         "jaxcnn: accuracy 94.00 % (93.80 to 94.20) with six views after 200 steps in 700.0 s",
         "pytorch: accuracy 93.50 % (93.00 to 94.00) with six views after 200 steps in 1350.0 s",
         "jaxcnn takes 0.52 times as long as pytorch",
+    ]
+
+
+def test_runs_by_another_recipe_are_no_seeds_of_this_one():
+    def by(one, **settings):
+        case = f"{one.case}-{settings}"
+        return dataclasses.replace(one, case=case, settings=one.settings | settings)
+
+    recipes = [by(one, label_smoothing=0.2) for one in RECORDS[:3]]
+    recipes += [by(one, label_smoothing=0.0) for one in RECORDS[1:2]]
+    assert analysis.conclusion("speedrun", recipes) == [
+        "label smoothing 0.2: jaxcnn: accuracy 94.20 % with six views after 200 steps in 800.0 s",
+        "label smoothing 0.2: pytorch: accuracy 93.50 % (93.00 to 94.00) with six views after 200 "
+        "steps in 1350.0 s",
+        "label smoothing 0.2: jaxcnn takes 0.59 times as long as pytorch",
+        "label smoothing 0.0: pytorch: accuracy 93.00 % with six views after 200 steps in 1300.0 s",
     ]
 
 

@@ -55,6 +55,37 @@ def test_seeds_in_a_file(write):
     assert pairs([write("seeds = 2")], "seed") == [(0,), (1,)]
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments", "seeds"),
+    [
+        ("seeds = 3", ["--seed=5"], [5]),
+        ("seeds = 3", ["--seed", "5,7"], [5, 7]),
+        ("seed = 5", ["--seeds=2"], [0, 1]),
+        ("seed = [5, 6]", ["--seeds=2"], [0, 1]),
+        ("seeds = 3", ["--seeds=2"], [0, 1]),
+        ("seeds = 2", ["--model=mlp"], [0, 1]),
+    ],
+)
+def test_the_command_line_wins_over_what_it_excludes_in_the_file(text, arguments, seeds, write):
+    assert pairs([write(text), *arguments], "seed") == [(seed,) for seed in seeds]
+
+
+def test_options_that_exclude_each_other_in_one_place_are_refused(write):
+    for text, more in (("seed = 1\nseeds = 2", []), ("", ["--seed=1", "--seeds=2"])):
+        arguments = [write(text), *more]
+        with pytest.raises(InputError, match="--seed and --seeds exclude each other"):
+            parse(arguments)
+
+
+def test_a_price_on_the_command_line_wins_over_a_list_of_prices_in_the_file(write):
+    option = write('prices = "mine.toml"\nbatch_size = 0')
+    with pytest.raises(InputError, match="line 2"):
+        parse([option, "--price=2/h"])
+    assert pairs([write('prices = "mine.toml"'), "--price=2/h"], "price", "prices") == [
+        ("2/h", None)
+    ]
+
+
 def test_the_list_that_is_given_first_varies_slowest():
     arguments = ["--model=mlp,lenet5", "--batch-size", "32, 64"]
     expected = [("mlp", 32), ("mlp", 64), ("lenet5", 32), ("lenet5", 64)]

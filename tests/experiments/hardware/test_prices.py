@@ -5,7 +5,7 @@ import re
 import pytest
 
 from experiments.hardware import find
-from experiments.hardware.prices import parse_price, price_of, read_prices
+from experiments.hardware.prices import find_price, parse_price, price_of, read_prices
 from jaxcnn.errors import InputError
 
 
@@ -91,3 +91,14 @@ def test_price_of_prefers_the_option_then_the_file_then_the_table():
     assert price_of(find("Tesla P40", "gpu"), "Tesla P40") == (None, "")
     assert price_of(None, "cpu", {"cpu": 0.05}) == (0.05, "--prices")
     assert price_of(None, "cpu") == (None, "")
+
+
+def test_a_file_that_was_checked_may_have_names_of_the_machine_that_it_was_checked_on(tmp_path):
+    path = write_toml(tmp_path, '"My CPU" = 0.36\n"T4" = 0.11\n')
+    options = {"price": None, "prices": path, "devices": None}
+    t4 = find("Tesla T4", "gpu")
+    assert find_price(None, ("cpu", "My CPU"), **options) == (0.36, "--prices")
+    with pytest.raises(InputError, match="line 1: unknown device 'My CPU'"):
+        find_price(t4, ("Tesla T4",), **options)
+    assert find_price(t4, ("Tesla T4",), **options, is_checked=True) == (0.11, "--prices")
+    assert find_price(t4, ("Tesla T4",), **options | {"price": "2/h"}, is_checked=True)[0] == 2

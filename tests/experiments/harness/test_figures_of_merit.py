@@ -13,6 +13,8 @@ from experiments.measure import utilisation
 from experiments.measure.sources import DetectedSources, Quantity, Source
 from experiments.microbenchmarks import peak
 from experiments.microbenchmarks.peak import Peak
+from experiments.preflight import targets
+from experiments.studies.preflight_records import price_of_chip
 from jaxcnn.backend import Backend
 from jaxcnn.chips import cpu_name
 
@@ -224,3 +226,12 @@ def test_a_price_file_may_name_the_cpu(tmp_path):
     prices.write_text('"Tesla T4" = 0.35\ncpu = 0.36\n')
     assert run.main([*TRAIN, f"--prices={prices}", f"--results={tmp_path / 'r'}"]) == 0
     assert only_record(tmp_path / "r")["metrics"]["price_per_hour"] == 0.36
+
+
+def test_the_study_preflight_uses_a_price_file_that_also_names_the_cpu(tmp_path):
+    file = tmp_path / "prices.toml"
+    target = targets.target("gpu-h100")
+    file.write_text(f'"{target.row}" = 2.0\ncpu = 0.36\n')
+    config = RunConfig(study="preflight", prices=str(file))
+    figures_of_merit.check(config, Backend("cpu", tuple(jax.devices("cpu")[:1])))
+    assert price_of_chip(config, target, "") == 2.0

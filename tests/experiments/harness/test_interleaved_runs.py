@@ -96,7 +96,50 @@ def test_few_rounds_are_never_worse_and_are_kept(monkeypatch, versions, capsys, 
     arguments = ["--interleave", *versions, "--rounds=2", f"--results={results}", "--"]
     assert run_compare(monkeypatch, FakeRuns(2.0), *arguments) == 0
     assert "times are judged from 5 rounds on" in capsys.readouterr().out
-    assert len(list(results.rglob("*.json"))) == 4
+    assert len(list(results.rglob("round-*/*/*.json"))) == 4
+
+
+def test_kept_rounds_of_other_versions_or_options_are_refused(
+    monkeypatch, versions, capsys, tmp_path
+):
+    baseline, candidate = versions
+    other = tmp_path / "other"
+    other.touch(mode=0o755)
+    kept = ["--rounds=2", f"--results={tmp_path / 'kept'}"]
+    study = ["--", "--study=train"]
+
+    def run(fake, *arguments):
+        return run_compare(monkeypatch, fake, "--interleave", *arguments), capsys.readouterr().err
+
+    # Refused options leave no records, and no versions that later ones are compared with.
+    refused = FakeRuns(code=2, message="error: unknown study 'trian'")
+    assert run(refused, baseline, candidate, *kept, "--", "--study=trian")[0] == 2
+    assert run(FakeRuns(), baseline, candidate, *kept, *study)[0] == 0
+    assert run(FakeRuns(), baseline, candidate, *kept, *study)[0] == 0
+
+    code, message = run(FakeRuns(), baseline, str(other), *kept, *study)
+    assert code == 2 and f"has rounds of candidate '{candidate}', not '{other}'" in message
+    code, message = run(FakeRuns(), baseline, candidate, *kept, *study, "--seed=1")
+    assert code == 2
+    assert "has rounds of options '--study=train', not '--study=train --seed=1'" in message
+    (tmp_path / "kept" / "versions.json").unlink()
+    code, message = run(FakeRuns(), baseline, candidate, *kept, *study)
+    assert code == 2 and "of an unknown comparison" in message
+
+
+def test_only_the_rounds_that_were_asked_for_count(monkeypatch, versions, tmp_path):
+    arguments = ["--interleave", *versions, f"--results={tmp_path / 'kept'}"]
+    load, loaded = compare._load, []
+
+    def loading(config, before, after):
+        loaded.append([[Path(folder).name for folder in side] for side in (before, after)])
+        return load(config, before, after)
+
+    monkeypatch.setattr(compare, "_load", loading)
+    for rounds in (3, 2):
+        run_compare(monkeypatch, FakeRuns(), *arguments, f"--rounds={rounds}", "--")
+    names = ["round-001", "round-002", "round-003"]
+    assert loaded == [[names[:count]] * 2 for count in (1, 2, 3, 1, 2)]
 
 
 def test_where_no_times_are_compared_one_round_is_enough(monkeypatch, versions, capsys):

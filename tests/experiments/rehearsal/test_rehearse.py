@@ -1,13 +1,20 @@
 """The rehearsal of a visit: every program of the agenda is compiled, and none of them runs."""
 
+import dataclasses
+
 import pytest
+from etils import epath
+from rich.console import Console
 
 from experiments import records
+from experiments.config.configurations import parse
+from experiments.peers import process
+from experiments.preflight.targets import target
 from experiments.rehearsal import __main__ as command
 from experiments.rehearsal import absent_device
 from experiments.rehearsal import rehearse as module
 from experiments.sessions.agenda import AGENDA, Item
-from experiments.studies import peers
+from experiments.studies import peers, peers_cases, speedrun
 from jaxcnn import backend
 
 TRAINING = ("--study=train", "--dataset=synthetic:320", "--batch-size=32", "--epochs=2")
@@ -87,3 +94,60 @@ def test_the_comparison_with_other_libraries_is_rehearsed_in_one_process(
     assert call(tmp_path) == 0
     (record,) = records.load([tmp_path])[0]
     assert record.metrics["programs_compiled"] >= 3
+
+
+def test_what_failed_was_left_out_or_had_another_compiler_is_rehearsed_again(
+    small, tmp_path, monkeypatch
+):
+    statuses = iter(["failed", "unsupported", "predicted", "unsupported"] + ["predicted"] * 3)
+    rehearsed = []
+
+    def rehearse_item(item, target, preset, console):
+        rehearsed.append(item.about)
+        settings = {"part": item.about, "target": target.name, "preset": preset}
+        provenance = {"compiler": module.libraries.compiler(target)}
+        metrics = dict.fromkeys(("compiled", "out_of_memory", "failed"), 0.0)
+        return records.Record(
+            module.STUDY,
+            item.about,
+            next(statuses),
+            settings=settings,
+            metrics={f"programs_{name}": value for name, value in metrics.items()},
+            provenance=provenance,
+        )
+
+    monkeypatch.setattr(module, "_rehearse_item", rehearse_item)
+    assert [call(tmp_path), rehearsed] == [1, ["training", "no data"]]
+    assert [call(tmp_path), rehearsed[2:]] == [0, ["training", "no data"]]
+    assert [call(tmp_path), rehearsed[4:]] == [0, ["no data"]]
+    assert [call(tmp_path), rehearsed[5:]] == [0, []]
+    monkeypatch.setattr(module.libraries, "compiler", lambda target: "jaxlib 99")
+    module.rehearse(target("cpu"), "quick", epath.Path(tmp_path), Console(quiet=True))
+    assert rehearsed[5:] == ["training", "no data"]
+
+
+def test_the_results_folder_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    folders = []
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(
+        module, "rehearse", lambda target, preset, folder, console: folders.append(folder) or []
+    )
+    assert command.main(["--target=cpu", "--results=~/rehearsed"]) == 0
+    assert folders == [epath.Path(tmp_path / "rehearsed")] and folders[0].is_dir()
+
+
+def test_other_libraries_are_left_out_though_they_are_installed(monkeypatch):
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr("jaxcnn.data.fingerprint", lambda *args, **kwargs: "")
+    gpu = dataclasses.replace(backend.select("cpu:1"), platform="gpu")
+
+    def libraries():
+        (compared,) = peers_cases.cases(parse(["--study=peers"])[0], gpu)
+        runs = speedrun.cases(parse(["--study=speedrun", "--preset=full"])[0], gpu)
+        return compared.settings["peers"], [case.settings["library"] for case in runs]
+
+    everything = libraries()
+    with module._simulated("gpu"):
+        assert libraries() == (["ours"], ["jaxcnn"])
+    torch = ["torch channels-last"]  # without the compiled ones, which are of the full study
+    assert libraries() == everything == (["ours", *torch], ["jaxcnn", "pytorch"])

@@ -1,5 +1,7 @@
 """One color for each accelerator in every figure; curves by data set; what is cut off is said."""
 
+import dataclasses
+
 import pytest
 
 from experiments.analysis.standings import standings
@@ -35,6 +37,23 @@ def test_each_data_set_has_its_own_curves_and_time_is_logarithmic_over_a_wide_ra
     two = [r for r in page.records if r.provenance["platform"] in ("gpu", "tpu")]
     figures = SECTIONS["curves"](_page_records(two, [])).figures
     assert not any(figure.x.log for figure in figures if "accuracy" in figure.title)
+
+
+def test_curves_without_times_are_drawn_by_epoch_alone(page):
+    """As those of the published records of parity, whose times were wrong."""
+
+    def without_times(record):
+        curves = [{k: v for k, v in e.items() if k != "seconds"} for e in record.curves]
+        return dataclasses.replace(record, curves=curves)
+
+    trained = [r for r in page.records if r.curves and r.settings.get("dataset") == "mnist"]
+    figures = SECTIONS["curves"](_page_records(trained, [])).figures
+    over_time, by_epoch = [len(figure.traces) for figure in figures]
+    assert by_epoch == 2 * over_time
+    figures = SECTIONS["curves"](_page_records([without_times(trained[0]), *trained[1:]], []))
+    assert [len(figure.traces) for figure in figures.figures] == [over_time - 1, by_epoch]
+    (figure,) = SECTIONS["curves"](_page_records([*map(without_times, trained)], [])).figures
+    assert figure.title.startswith("mnist: loss") and len(figure.traces) == by_epoch
 
 
 def test_precisions_are_told_apart_in_the_roofline(page):

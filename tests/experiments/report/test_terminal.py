@@ -42,6 +42,16 @@ def make_record(**changes) -> Record:
         ("images_per_second", 6123.4, "6,123 images/s"),
         ("test_accuracy", 0.98611, "98.61 %"),
         ("parameters", 61706, "61,706"),
+        # Three digits are rounded before the prefix is chosen.
+        ("flops_per_second", 9.997e11, "1 TFLOP/s"),
+        ("flops_per_second", 9.994e11, "999 GFLOP/s"),
+        ("step_time", 0.99961, "0.9996 s"),
+        ("step_time", 0.0009999, "1 ms"),
+        ("memory_peak", 999_600, "1 MB"),
+        ("programs_compiled", 1622, "1,622"),
+        ("programs_failed", 0, "0"),
+        ("largest_batch_without_recomputing", 2048, "2,048 images"),
+        ("recomputed_flops", 0.98, "0.9800"),
         ("time_to_target", None, "–"),
     ],
 )

@@ -1,10 +1,14 @@
 """One visit to an accelerator, rehearsed on a CPU: in order, within the time, and again."""
 
+import dataclasses
 import json
+import os
+import sys
 import threading
 from collections.abc import Callable
 
 import pytest
+from rich.console import Console
 
 from experiments import run
 from experiments.config.configurations import parse
@@ -118,28 +122,60 @@ def test_a_named_study_is_measured_alone_within_the_limit(tmp_path, capsys, end_
     assert "time is up: train has 0 cases" in capsys.readouterr().out
 
 
-def test_the_part_on_the_cpu_runs_in_a_process_of_its_own(tmp_path, monkeypatch):
+ON_HOST = Item("on the CPU", ("--study=parity",), on_host=True)
+
+
+class Limit:
+    """In place of a deadline."""
+
+    is_over = False
+
+    def __init__(self, seconds_left: float):
+        self.seconds_left = seconds_left
+
+
+def test_the_part_on_the_cpu_runs_in_a_process_of_its_own(monkeypatch):
     commands = []
 
-    class Done:
-        returncode = 0
+    def run_process(command, environment):
+        commands.append(command)
+        assert environment["JAX_PLATFORMS"] == "cpu"
+        return 0, ""
 
-    monkeypatch.setattr(
-        visit.subprocess, "run", lambda command, **options: commands.append(command) or Done()
-    )
-
-    class Limit:
-        seconds_left = 100.0
-
-    item = Item("on the CPU", ("--study=parity",), on_host=True)
-    visit._run_on_host(item, ["--device=gpu", "--preset=full"], Limit())
+    monkeypatch.setattr(visit, "_run_process", run_process)
+    outcome = visit._run_on_host(ON_HOST, ["--device=gpu", "--preset=full"], Limit(100.0))
+    assert outcome.code == 0
     (command,) = commands
     config = parse(command[3:])[0]
     assert (config.device, config.study, config.preset) == ("cpu", "parity", "full")
     assert config.seconds_in_total == 90.0
-    Limit.seconds_left = 5.0
-    visit._run_on_host(item, [], Limit())
-    assert len(commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "answer", "state", "code"),
+    [
+        (100.0, (0, ""), "done", 0),
+        (100.0, (1, "error: no memory"), "failed", 1),
+        (100.0, (2, "error: mnist is not prepared"), "left out: mnist is not prepared", 0),
+        (10.9, None, "not begun: the same command goes on", 0),
+    ],
+)
+def test_the_state_of_the_part_on_the_cpu(seconds, answer, state, code, monkeypatch):
+    printed = []
+    gpu = dataclasses.replace(backend.select("cpu:1"), platform="gpu")
+    monkeypatch.setattr(backend, "select", lambda device: gpu)
+    monkeypatch.setattr(agenda, "AGENDA", (ON_HOST,))
+    monkeypatch.setattr(visit, "_run_process", lambda command, environment: answer)
+    monkeypatch.setattr("experiments.report.print_rows", lambda *table: printed.append(table[-1]))
+    outcome = visit.visit([], parse([])[0], Console(quiet=True), Limit(seconds))
+    assert printed == [[("on the CPU", state)]] and outcome.code == code
+
+
+def test_errors_of_a_process_are_passed_on_and_the_last_one_is_known(capfd):
+    program = "import sys; print('out'); sys.stderr.write('first\\nerror: last\\n\\n'); sys.exit(2)"
+    assert visit._run_process([sys.executable, "-c", program], os.environ) == (2, "error: last")
+    output = capfd.readouterr()
+    assert "first" in output.err and "out" in output.err and not output.out
 
 
 def test_the_default_studies_by_name_are_no_visit():

@@ -44,6 +44,11 @@ def detections_of(*rows: tuple[list[float], int]) -> detection.Detections:
     return detection.Detections(boxes, np.ones(len(rows), np.float32), classes)
 
 
+def test_the_step_time_leaves_out_the_first_step_unless_it_is_alone():
+    assert study._step_time([30.0, 1.0, 3.0, 2.0]) == 2.0
+    assert study._step_time([30.0]) == 30.0
+
+
 @pytest.mark.parametrize(
     ("height", "overlap", "correct"),
     [(0.25, 0.5, 0), (0.4, 0.8, 1)],

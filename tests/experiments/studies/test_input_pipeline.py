@@ -68,6 +68,21 @@ def test_images_in_memory_and_batches_that_are_too_large(tmp_path, capsys):
     assert not read_records(tmp_path, "input_pipeline")
 
 
+def test_bad_images_are_left_out_by_the_option_that_the_error_names(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(input_pipeline.BUDGETS, "quick", 0.01)
+    monkeypatch.setattr(input_pipeline, "worker_counts", lambda processors: [0])
+    images, results = tmp_path / "images", tmp_path / "results"
+    jpeg_files.write_jpegs(images, 12)
+    (images / "class0" / "bad.jpg").write_bytes(b"no image")
+    arguments = ["--study=input_pipeline", "--image-size=8", "--batch-size=4", "--device=cpu:1"]
+    arguments += [f"--dataset=folder:{images}", f"--results={results}"]
+    assert run.main(arguments) == 2
+    assert "--skip-bad-images" in capsys.readouterr().err
+    assert run.main([*arguments, "--skip-bad-images"]) == 0
+    (record,) = read_records(results, "input_pipeline")
+    assert record["provenance"]["notes"] == [f"1 unreadable file(s) left out of {images}"]
+
+
 def rate(workers, images_per_second):
     settings, metrics = {"workers": workers}, {"images_per_second": images_per_second}
     return Record("input_pipeline", str(workers), "ok", settings=settings, metrics=metrics)

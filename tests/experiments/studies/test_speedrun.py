@@ -56,7 +56,7 @@ def test_the_energy_is_that_of_the_whole_training(tmp_path, monkeypatch):
 def test_the_defaults_are_the_published_recipe(monkeypatch):
     monkeypatch.setattr(speedrun, "missing_packages", lambda peer: [])
     monkeypatch.setattr("jaxcnn.data.fingerprint", lambda *args, **kwargs: "")
-    devices = backend.select("cpu")
+    devices = backend.select("cpu:1")
     (case,) = speedrun.cases(RunConfig(study="speedrun"), devices)
     config = case.config
     assert (config.model, config.dataset, config.target_accuracy) == (
@@ -69,6 +69,20 @@ def test_the_defaults_are_the_published_recipe(monkeypatch):
     assert [each.settings["library"] for each in full] == ["jaxcnn", "pytorch"]
     half = RunConfig(study="speedrun", preset="full", precision="bfloat16")
     assert [each.settings["library"] for each in speedrun.cases(half, devices)] == ["jaxcnn"]
+
+
+def test_pytorch_is_left_out_where_ours_trains_on_several_devices(monkeypatch):
+    """It trains on one, so that a ratio would compare two devices with one."""
+    monkeypatch.setattr(speedrun, "missing_packages", lambda peer: [])
+    monkeypatch.setattr("jaxcnn.data.fingerprint", lambda *args, **kwargs: "")
+
+    def libraries(**options):
+        config = RunConfig(study="speedrun", preset="full", **options)
+        cases = speedrun.cases(config, backend.select("cpu:2"))
+        return [each.settings["library"] for each in cases]
+
+    assert libraries() == libraries(strategy="data") == ["jaxcnn"]
+    assert libraries(strategy="jit") == ["jaxcnn", "pytorch"]
 
 
 @pytest.mark.parametrize("option", ["--stages=1", "--patience=2", "--init-from=somewhere"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.config import RunConfig
-from experiments.workloads import trained_model
+from experiments.workloads import load_weights, trained_model
 from experiments.workloads.preprocessing import Preprocessing
 from jaxcnn import backend, data
 from jaxcnn.errors import InputError
@@ -18,6 +18,16 @@ def test_weights_for_other_classes_are_rejected(monkeypatch):
     monkeypatch.setattr(trained_model, "load_pretrained", lambda *_: Saved)
     config = RunConfig(model="lenet5", dataset="digits", init_from="somewhere")
     message = "--dataset=digits has 10 classes, the network of --init-from=somewhere 2"
+    with pytest.raises(InputError, match=message):
+        trained_model.load_or_train(config, backend.select("cpu"))
+
+
+def test_weights_of_another_network_say_which_model_to_give(tmp_path, monkeypatch):
+    """The default of --model counts as given, so that leaving it out would not help."""
+    monkeypatch.setattr(load_weights.weights, "read_identity", lambda _: {"model": "mnist_cnn"})
+    monkeypatch.setattr(load_weights, "_read_preprocessing", lambda *_: None)
+    config = RunConfig(study="inference", init_from=str(tmp_path))
+    message = "is of model 'mnist_cnn', not 'lenet5': give --model=mnist_cnn"
     with pytest.raises(InputError, match=message):
         trained_model.load_or_train(config, backend.select("cpu"))
 

@@ -7,8 +7,13 @@ import optax
 import pytest
 from flax import nnx
 
+from experiments.measure.utilisation import Power
 from experiments.records.record import from_json
-from experiments.workloads.training_metrics import precision_remark, quality_metrics
+from experiments.workloads.training_metrics import (
+    energy_metrics,
+    precision_remark,
+    quality_metrics,
+)
 from jaxcnn import training
 from jaxcnn.training.history import History
 
@@ -42,6 +47,22 @@ def test_the_total_loss_of_an_older_record_is_that_of_its_curves():
     newer = entry | {"metrics": {"training_loss": 0.5, "total_loss": 0.7}}
     assert from_json(newer).metrics["total_loss"] == 0.7
     assert "total_loss" not in from_json(entry | {"curves": []}).metrics
+
+
+class Meter:
+    """In place of a sampler: 80 W during a training of 3 seconds."""
+
+    def power(self, phase):
+        assert phase == "training"
+        return Power(80.0, "NVML energy counter")
+
+    def seconds(self, phase):
+        return 3.0
+
+
+def test_a_resumed_run_without_steps_has_no_energy_per_step():
+    assert energy_metrics(Meter(), 6) == {"power": 80.0, "energy_per_step": 40.0}
+    assert energy_metrics(Meter(), 0) == {}
 
 
 class FixedWeights(nnx.Module):
