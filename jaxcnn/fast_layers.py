@@ -2,7 +2,9 @@
 in place of Flax's own.
 
 A layer here has the attributes and the parameters of the Flax layer that it derives from, and
-computes the same up to rounding. GPU and TPU programs are those of Flax.
+computes the same up to rounding. GPU and TPU programs are those of Flax, but for the gradients of
+batch norm and, on GPUs, of max pools. Batch norm in training mode and large dense layers have no
+forward-mode derivative (`jax.jvp`).
 """
 
 import functools

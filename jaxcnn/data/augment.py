@@ -198,7 +198,7 @@ def make_preprocess(
             images = _augment(images, keys, names, target)
         if per_image:
             return standardize_per_image(images)
-        return (images - jnp.array(mean)) / jnp.array(std)
+        return (images - jnp.float32(mean)) / jnp.float32(std)
 
     return preprocess
 
@@ -211,6 +211,7 @@ def _augment(images: Array, keys: Array, names: tuple[str, ...], size: Size) -> 
             augment = partial(augment, size=size)
         augmentation_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, position)
         images = jax.vmap(augment)(images, augmentation_keys)
+        images = images.astype(jnp.float32)  # with x64 enabled, random numbers are wider
     return images
 
 

@@ -167,7 +167,8 @@ def _move(image: Array, operation: Array, magnitude: Array) -> Array:
     """Shear about the upper left corner, translation, or rotation about the center."""
     height, width = image.shape[:2]
     angle = jnp.deg2rad(magnitude)
-    cos, sin, zero, one = jnp.cos(angle), jnp.sin(angle), jnp.zeros(()), jnp.ones(())
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    zero, one = jnp.zeros_like(angle), jnp.ones_like(angle)
     # From the center of an output pixel, relative to the image's center, to that of its source:
     # (x of x, x of y, x of 1, y of x, y of y, y of 1)
     maps = [
@@ -193,7 +194,9 @@ def _blend(image: Array, operation: Array, magnitude: Array) -> Array:
     """Blends with black, the gray image, its mean or the blurred image, by 1 + magnitude."""
     gray = image
     if image.shape[-1] == 3:  # not a matrix product, which some devices compute with fewer bits
-        gray = jnp.broadcast_to((image * jnp.array(GRAY)).sum(-1, keepdims=True), image.shape)
+        gray = jnp.broadcast_to(
+            (image * jnp.array(GRAY, image.dtype)).sum(-1, keepdims=True), image.shape
+        )
     others = {
         "brightness": jnp.zeros_like(image),
         "color": gray,

@@ -69,7 +69,7 @@ class LayerScale(nnx.Module):
     """
 
     def __init__(self, channels: int, initial: float):
-        self.scale = nnx.Param(jnp.full(channels, initial))
+        self.scale = nnx.Param(jnp.full(channels, initial, jnp.float32))
 
     def __call__(self, x: Array) -> Array:
         return x * self.scale[...]

@@ -43,7 +43,7 @@ def _sum_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
     (images,) = operands
     is_floating = jnp.issubdtype(images.dtype, jnp.floating)
     is_over_pixels = parameters["axes"] == tuple(range(images.ndim - 1))
-    is_applicable = is_floating and images.size and is_over_pixels
+    is_applicable = images.ndim and is_floating and images.size and is_over_pixels
     return cpu_lowering.Replacement(_sum_rows_first) if is_applicable else None
 
 
@@ -73,7 +73,7 @@ def _native_pixel_sums(images):
     examples, height, width, channels = images.shape
 
     def window_sums(images: Array) -> Array:
-        ones = jnp.ones((*images.shape[1:3], 1, channels))
+        ones = jnp.ones((*images.shape[1:3], 1, channels), images.dtype)
         return native.depthwise(images, ones, native.Window())
 
     if height * width > MAX_TERMS:

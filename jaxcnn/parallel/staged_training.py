@@ -21,7 +21,7 @@ from jaxcnn.parallel.schedule import (
     to_previous,
 )
 from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork
-from jaxcnn.training.microbatches import split
+from jaxcnn.training.microbatches import split, with_random_state
 from jaxcnn.training.objective import Batch, Metrics, mask_of
 from jaxcnn.training.precision import all_finite
 from jaxcnn.training.state import PyTree, TrainState
@@ -98,8 +98,10 @@ class _Stages:
         Keys and counters of random numbers are those before the step, as in
         `microbatches.accumulate`.
         """
-        model_state = _with_counters_of(self.state.model_state, model_state)
         state = self.network.unpack(stage, self.state.replace(model_state=model_state))
+        before = self.network.packings["model_state"].unpack_part(stage, self.state.model_state)
+        paths = self.step.network.random_state
+        state = state.replace(model_state=with_random_state(state.model_state, before, paths))
         batch, rows = part
         x = self.wire.read(stage - 1, x) if stage else self.step.inputs(state, batch, rows)[0]
         outputs, after = self.network.apply(
@@ -177,8 +179,8 @@ def _forward(stages: _Stages) -> tuple[Array, Buffers, Buffers]:
     """All forward ticks.
 
     Returns:
-      The inputs of the device's stage for each microbatch, ``[M, n]``; the running statistics that
-      it had before each, ``[M, n]``; and the next `model_state`.
+      The inputs of the device's stage for each microbatch, ``[M, n]``; its `model_state` before
+      each, without keys, ``[M, n]``; and the next `model_state`.
     """
     count, last, stage = stages.network.microbatches, stages.network.last, lax.axis_index(AXIS)
     first = stages.state.model_state
@@ -205,7 +207,7 @@ def _forward(stages: _Stages) -> tuple[Array, Buffers, Buffers]:
     statistics = {
         name: jnp.zeros((count, *values.shape), values.dtype)
         for name, values in first.items()
-        if _is_floating(values)
+        if not jnp.issubdtype(values.dtype, jax.dtypes.prng_key)
     }
     carry = stages.wire.empty(count), statistics, first
     return lax.fori_loop(0, forward_ticks(last + 1, count), tick, carry)
@@ -262,14 +264,3 @@ def _of_this_stage(stages: _Stages, function: Callable[[int], Any]) -> Any:
     count = len(stages.network.stages)
     branches = [functools.partial(function, stage) for stage in range(count)]
     return lax.switch(lax.axis_index(AXIS), branches)
-
-
-def _with_counters_of(first: Buffers, current: Buffers) -> Buffers:
-    """`current` with the keys and counters of `first`."""
-    return {
-        name: values if _is_floating(values) else first[name] for name, values in current.items()
-    }
-
-
-def _is_floating(values: Array) -> bool:
-    return jnp.issubdtype(values.dtype, jnp.floating)

@@ -55,7 +55,8 @@ def create(
         mixing.
       microbatches: each device computes its share of the batch in so many parts, one after the
         other, and sums their gradients: the same update with less memory. Batch norm takes the
-        statistics of each part, from the rows that all devices together have in it.
+        statistics of each part, from the rows that all devices together have in it. `nnx.Dropout`
+        draws the same mask for every part, `jaxcnn.models.layers.Dropout` that of the whole batch.
       accelerate: compute Flax's own layers by fast ones, see `jaxcnn.accelerate`.
 
     Returns:
@@ -74,12 +75,18 @@ def create(
     """
     policy = precision_named(precision)
     model = nnx.clone(model)
+    nnx.pop(model, nnx.Intermediate)  # of earlier calls
     if accelerate:
         model = fast_layers.accelerate(model)
     _make_settings_hashable(model)
     is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
     graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
     params, frozen, rest = map(nnx.to_pure_dict, states)
+    random_state = tuple(
+        path
+        for path, variable in nnx.to_flat_state(states[-1])
+        if issubclass(variable.type, nnx.RngState)
+    )
     layers = sorted(map(str, {**params, **frozen}))
     for name in (*trainable, *weight_decay_layers):
         require_known("layer", name, layers)
@@ -96,7 +103,7 @@ def create(
         finite_steps=jnp.zeros((), jnp.int32),
     )
     step = TrainStep(
-        Network(graphdef, policy, preprocess, objective, trainable),
+        Network(graphdef, policy, preprocess, objective, trainable, random_state),
         optimizer,
         penalty=_penalty(weight_decay, weight_decay_layers),
         ema_decay=ema_decay,

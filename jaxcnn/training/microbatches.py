@@ -1,12 +1,13 @@
 """Gradient accumulation: a batch in parts, one after the other, inside of one compiled step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.errors import InputError
+from jaxcnn.training.network import Path
 from jaxcnn.training.objective import Batch, Metrics
 from jaxcnn.training.state import PyTree
 
@@ -22,11 +23,12 @@ def accumulate(
     *,
     count: int,
     together: int = 1,
+    random_state: Sequence[Path] = (),
 ) -> tuple[PyTree, Metrics, PyTree]:
     """Sums gradients and metrics over the microbatches of a batch.
 
-    The running statistics of batch norm go from one microbatch to the next; keys and counters of
-    random numbers advance once, as in a step on the whole batch.
+    What the network itself updates, such as running statistics, goes from one microbatch to the
+    next; keys and counters of random numbers advance once, as in a step on the whole batch.
 
     Args:
       gradients: of the summed loss over a batch; see `Gradients`.
@@ -35,6 +37,7 @@ def accumulate(
       rows: ``i32[N]``, the position of each row in the global batch.
       count: the number of microbatches.
       together: rows that must be in the same microbatch, as neighbours.
+      random_state: see `Network`.
 
     Returns:
       The summed gradients and metrics, and the next `model_state`.
@@ -51,7 +54,7 @@ def accumulate(
 
     def body(carry, part):
         sums, current = carry
-        *terms, after = gradients(_with_counters_of(model_state, current), *part)
+        *terms, after = gradients(with_random_state(current, model_state, random_state), *part)
         return (jax.tree.map(jnp.add, sums, tuple(terms)), after), None
 
     ((grads, metrics), model_state), _ = lax.scan(body, (zeros, model_state), parts)
@@ -91,8 +94,16 @@ def split(tree: PyTree, count: int, together: int = 1) -> PyTree:
     return jax.tree.map(split_leaf, tree)
 
 
-def _with_counters_of(first: PyTree, current: PyTree) -> PyTree:
-    """`current` with the keys and counters of `first`: leaves that are no floats."""
-    return jax.tree.map(
-        lambda a, b: b if jnp.issubdtype(b.dtype, jnp.floating) else a, first, current
-    )
+def with_random_state(model_state: PyTree, source: PyTree, paths: Sequence[Path]) -> PyTree:
+    """A `model_state` with the keys and counters of random numbers of another one.
+
+    Args:
+      model_state, source: nested dicts of the same structure.
+      paths: see `Network.random_state`; those that are not in the dicts are ignored.
+    """
+    random_paths = frozenset(paths)
+
+    def choose(path, current, first):
+        return first if tuple(entry.key for entry in path) in random_paths else current
+
+    return jax.tree.map_with_path(choose, model_state, source)

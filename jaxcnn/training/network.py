@@ -9,11 +9,13 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from jaxcnn.errors import InputError
 from jaxcnn.training.objective import Batch, Metrics, classification
 from jaxcnn.training.precision import Precision, cast
 from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree
 
+Path = tuple[Any, ...]
 Preprocess = Callable[[Array, Array | None], Array]
 Mix = Callable[[Array, Batch, Array], tuple[Array, Batch]]
 Objective = Callable[..., Metrics]
@@ -24,8 +26,16 @@ _OF_ONE_EXAMPLE = (nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)
 
 
 def unit_scale(images: Array, keys: Array | None) -> Array:
-    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged."""
-    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
+    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged.
+
+    Raises:
+      InputError: the images are neither.
+    """
+    if images.dtype == jnp.uint8:
+        return images.astype(jnp.float32) / 255
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise InputError(f"images of dtype {images.dtype}: give bytes (uint8) or floats in 0 … 1")
+    return images
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class Network:
       objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimised,
         ``correct`` and ``count``.
       trainable: names of the layers to train, all if empty; the others run in evaluation mode.
+      random_state: paths in `model_state` of the keys and counters of random numbers.
     """
 
     graphdef: nnx.GraphDef
@@ -47,6 +58,7 @@ class Network:
     preprocess: Preprocess = unit_scale
     objective: Objective = classification
     trainable: tuple[str, ...] = ()
+    random_state: tuple[Path, ...] = ()
 
     def apply(
         self,
@@ -74,7 +86,11 @@ class Network:
             keep their dtype, as the outputs do; None for all layers.
 
         Returns:
-          The outputs in float32, and the next `model_state`.
+          The outputs in float32, and the next `model_state`, without what the network keeps as
+          `nnx.Intermediate`.
+
+        Raises:
+          InputError: the network has created or removed variables.
         """
         dtype = self.precision.compute
         params, frozen = (sharding.gather(cast(tree, dtype)) for tree in (params, frozen))
@@ -83,7 +99,8 @@ class Network:
             model.eval()
         if train:
             for part in [getattr(model, name) for name in self.trainable] or [model]:
-                part.train()
+                if isinstance(part, nnx.Module):  # not a parameter of the network itself
+                    part.train()
         axis_name = sharding.axis_name if train else None
         model.set_attributes(
             nnx.Not(nnx.Any(*_OF_ONE_EXAMPLE)),
@@ -101,4 +118,23 @@ class Network:
         if layout:  # the objective compares all channels of an example
             outputs = jax.tree.map(layout.gather, outputs)
         model.set_attributes(batch_rows=None, raise_if_not_found=False)  # no part of the state
-        return outputs, nnx.to_pure_dict(nnx.state(model, nnx.Not(nnx.Param)))
+        kept = nnx.Not(nnx.Any(nnx.Param, nnx.Intermediate))
+        next_model_state = nnx.to_pure_dict(nnx.state(model, kept))
+        _require_same_structure(model_state, next_model_state)
+        return outputs, next_model_state
+
+
+def _require_same_structure(before: PyTree, after: PyTree) -> None:
+    """A step takes the state that the one before has returned, in one compiled program."""
+    paths = [
+        [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(tree)]
+        for tree in (before, after)
+    ]
+    if paths[0] == paths[1]:
+        return
+    changed = sorted(set(paths[0]) ^ set(paths[1]))
+    raise InputError(
+        f"the network creates or removes variables when it is called: {', '.join(changed[:5])}; "
+        "create them when it is built, or keep what is only looked at as nnx.Intermediate "
+        "(in Linen: in the collection 'intermediates')"
+    )

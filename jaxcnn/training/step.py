@@ -119,6 +119,7 @@ class TrainStep:
             rows,
             count=self.microbatches,
             together=self.together,
+            random_state=self.network.random_state,
         )
         scale = self.loss_scale(state)
         grads = jax.tree.map(lambda g: g / scale, sharding.psum(grads))

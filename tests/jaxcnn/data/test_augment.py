@@ -201,3 +201,12 @@ def test_parameters_of_augmentations():
 def test_parameters_that_are_not_allowed(name, message):
     with pytest.raises(InputError, match=message):
         make_preprocess((name,))
+
+
+@pytest.mark.parametrize("name", ["flip", "contrast", "randaugment", "trivialaugment"])
+def test_wide_numbers_do_not_widen_images(name):
+    images = np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        keys = jax.random.split(jax.random.key(0), 2)
+        prepared = jax.eval_shape(make_preprocess((name,)), images, keys)
+        assert prepared.dtype == np.float32

@@ -47,6 +47,30 @@ def mean_loss(logits, labels):
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
+class SowingNet(linen.Module):
+    collection: str
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.Dense(CLASSES)(x.reshape(len(x), -1))
+        self.sow(self.collection, "logits", x)
+        return x
+
+
+def test_what_linen_sows_must_be_intermediates(batch):
+    def train(collection):
+        model = from_linen(SowingNet(collection), SHAPE, nnx.Rngs(0))
+        state, step = training.create(model, optax.sgd(RATE))
+        step = jax.jit(step)
+        for _ in range(2):
+            state, _ = step(state, batch)
+        return step._cache_size()
+
+    assert train("intermediates") == 1
+    with pytest.raises(InputError, match=r"creates or removes variables .*collection .intermed"):
+        train("losses")
+
+
 def test_a_step_is_that_of_plain_linen(batch):
     module = LinenNet()
     model = from_linen(module, SHAPE, nnx.Rngs(params=0, dropout=1))

@@ -33,6 +33,23 @@ def test_sums_agree_with_numpy(shape):
     np.testing.assert_allclose(ops.channel_sums(images), expected, rtol=1e-6)
 
 
+def test_the_sum_of_a_scalar_is_the_scalar():
+    def total(x):
+        with fast_on_cpu():
+            return jnp.sum(x)
+
+    assert float(jax.jit(total)(jnp.float32(2))) == 2
+
+
+@requires_kernels
+def test_pixel_sums_of_float32_with_wide_numbers_enabled():
+    with jax.enable_x64(True):
+        images = np.random.default_rng(0).uniform(1, 2, (2, 5, 6, 8)).astype(np.float32)
+        sums = jax.jit(pixel_sums)(images)
+    assert sums.dtype == np.float32
+    np.testing.assert_allclose(sums, images.sum((1, 2), np.float64), rtol=1e-6)
+
+
 @requires_kernels
 @pytest.mark.parametrize("size", [(1, 1), (7, 9), (40, 50)])
 def test_sums_over_the_pixels_of_each_image(size):

@@ -39,3 +39,59 @@ def test_a_padding_may_be_a_list():
 def test_a_setting_that_cannot_be_hashed_is_named(settings):
     with pytest.raises(InputError, match=r"settings of the model itself .*use a tuple"):
         first_loss(Network("SAME", settings))
+
+
+class Sowing(nnx.Module):
+    """Keeps its features, as one would to look at them."""
+
+    def __init__(self, kind):
+        self.out = nnx.Linear(12, 2, rngs=nnx.Rngs(0))
+        self.kind = kind
+
+    def __call__(self, images):
+        features = images.reshape(len(images), -1)
+        self.features = self.kind(features)
+        return self.out(features)
+
+
+BATCH = {"image": jnp.ones((4, 2, 2, 3)), "label": jnp.zeros(4, jnp.int32)}
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_intermediates_are_no_part_of_the_state(microbatches):
+    model = Sowing(nnx.Intermediate)
+    model(BATCH["image"])
+    state, step = training.create(model, optax.sgd(0.1), microbatches=microbatches)
+    step = jax.jit(step)
+    for _ in range(2):
+        state, _ = step(state, BATCH)
+    assert state.model_state == {} and step._cache_size() == 1
+    assert float(step.__wrapped__.evaluation(state, BATCH)["count"]) == 4
+
+
+def test_a_network_that_creates_variables_in_its_call_is_named():
+    state, step = training.create(Sowing(nnx.BatchStat), optax.sgd(0.1))
+    with pytest.raises(InputError, match=r"creates or removes variables .*'features'"):
+        jax.jit(step)(state, BATCH)
+
+
+class Scaled(nnx.Module):
+    def __init__(self):
+        self.scale = nnx.Param(jnp.ones(()))
+        self.out = nnx.Linear(12, 2, rngs=nnx.Rngs(0))
+
+    def __call__(self, images):
+        return self.scale[...] * self.out(images.reshape(len(images), -1))
+
+
+def test_a_parameter_of_the_model_itself_may_be_what_is_trained():
+    state, step = training.create(Scaled(), optax.sgd(0.1), trainable=("scale",))
+    after, _ = jax.jit(step)(state, BATCH)
+    assert after.params.keys() == {"scale"} and after.frozen.keys() == {"out"}
+    assert float(after.params["scale"]) != 1
+
+
+def test_images_are_bytes_or_floats():
+    state, step = training.create(Scaled(), optax.sgd(0.1))
+    with pytest.raises(InputError, match=r"images of dtype int32: give bytes \(uint8\) or floats"):
+        step(state, BATCH | {"image": jnp.ones((4, 2, 2, 3), jnp.int32)})

@@ -53,6 +53,29 @@ def steps(count: int, **options) -> tuple[training.TrainState, list[dict[str, fl
     return state, history
 
 
+class RunningMean(nnx.Module):
+    """A running mean that is divided by its weights, which a counter of steps tells."""
+
+    def __init__(self):
+        self.out = nnx.Linear(1, 2, rngs=nnx.Rngs(0))
+        self.hidden, self.count = nnx.BatchStat(jnp.zeros(())), nnx.BatchStat(jnp.int32(0))
+
+    def __call__(self, images):
+        self.hidden[...] = 0.9 * self.hidden[...] + 0.1 * images.mean()
+        self.count[...] += 1
+        return self.out(images.reshape(len(images), -1))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_counters_of_the_network_advance_with_what_they_count(count):
+    """The mean of a constant 3 is 3, after any number of parts."""
+    state, step = training.create(RunningMean(), optax.sgd(0.1), microbatches=count)
+    batch = {"image": np.full((8, 1, 1, 1), 3, np.float32), "label": np.zeros(8, np.int32)}
+    state, _ = jax.jit(step)(state, batch)
+    hidden, parts = state.model_state["hidden"], state.model_state["count"]
+    assert parts == count and float(hidden / (1 - 0.9**parts)) == pytest.approx(3, rel=1e-5)
+
+
 @pytest.mark.parametrize("count", [2, 3, 12])
 @pytest.mark.parametrize(
     "options",
