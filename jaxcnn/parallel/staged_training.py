@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.parallel.packing import Buffers
+from jaxcnn.parallel.packing import Buffers, Shapes
 from jaxcnn.parallel.schedule import (
     Wire,
     backward_ticks,
@@ -45,9 +45,11 @@ def train(
       The next state of the stage, packed, and the metrics of `TrainStep`.
     """
     parts = split((batch, jnp.arange(len(batch["image"]))), network.microbatches, step.together)
-    images, _ = jax.eval_shape(step.inputs, state, *row(parts, 0))
-    wire = Wire(tuple(network.boundaries(step.network, images, train=True)[:-1]))
-    stages = _Stages(network, step, state, parts, jnp.sum(mask_of(batch)), wire)
+    images, part = jax.eval_shape(step.inputs, state, *row(parts, 0))
+    *boundaries, outputs = network.boundaries(step.network, images, train=True)
+    shapes = jax.eval_shape(step.training_objective, outputs, part)
+    examples = jnp.sum(mask_of(batch))
+    stages = _Stages(network, step, state, parts, examples, Wire(tuple(boundaries)), shapes)
     scale = step.loss_scale(state)
     inputs, statistics, model_state = _forward(stages)
     grads, metrics, model_state = _backward(stages, inputs, statistics, model_state)
@@ -77,6 +79,7 @@ class _Stages:
       parts: the microbatches, a `Part` of which each array is ``[M, N / M, …]``.
       examples: the number of examples in the batch, ``f32[]``.
       wire: between stages.
+      metric_shapes: those of the objective's metrics.
     """
 
     network: StagedNetwork
@@ -85,6 +88,7 @@ class _Stages:
     parts: Any
     examples: Array
     wire: Wire
+    metric_shapes: Shapes
 
     def params(self, stage: int) -> PyTree:
         """The parameters of a stage."""
@@ -145,7 +149,7 @@ class _Stages:
 
     def zero_metrics(self) -> Metrics:
         """Zeros in place of the metrics of the objective."""
-        return {name: jnp.zeros(()) for name in self.step.evaluation.metrics}
+        return jax.tree.map(jnp.zeros_like, self.metric_shapes)
 
     def penalty(self, stage: int) -> tuple[Array, Buffers]:
         """The penalty of a stage's parameters, and its gradients."""

@@ -15,6 +15,7 @@ from jaxcnn.data.augment import make_preprocess
 from jaxcnn.data.mixing import Mixing
 from jaxcnn.data.resident import ResidentFeed
 from jaxcnn.models.shapes import flatten
+from jaxcnn.training.objective import classification
 from tests.support.small_networks import small_network
 from tests.support.staged_training import (
     BATCH_SIZE,
@@ -167,6 +168,20 @@ def test_an_overflow_of_float16_changes_nothing_but_the_loss_scale(devices):
     _, after = train(parallel.strategy("pipeline", devices[:4]), state, step, [batch])
     jax.tree.map(np.testing.assert_array_equal, after.params, jax.device_get(state.params))
     assert float(after.loss_scale) == 2.0**23
+
+
+def test_an_objective_may_have_further_metrics(devices):
+    """Here the labels below five, counted by NumPy."""
+
+    def objective(outputs, batch):
+        low = (batch["label"] < 5).astype(jnp.float32)
+        return classification(outputs, batch) | {"low": jnp.sum(low * batch["mask"])}
+
+    state, step = plain_sgd(microbatches=2, objective=objective)
+    batch = random_batches()[0]
+    history, _ = train(parallel.strategy("pipeline", devices[:2]), state, step, [batch])
+    low = np.sum((batch["label"] < 5) & (batch["mask"] > 0))
+    assert [row["low"] for row in history] == [low, low]
 
 
 def test_many_steps_in_one_dispatch_are_the_same_steps(devices):
