@@ -104,6 +104,7 @@ def with_random_state(model_state: PyTree, source: PyTree, paths: Sequence[Path]
     random_paths = frozenset(paths)
 
     def choose(path, current, first):
-        return first if tuple(entry.key for entry in path) in random_paths else current
+        keys = tuple(getattr(entry, "key", None) for entry in path)  # None in a tuple of arrays
+        return first if keys in random_paths else current
 
     return jax.tree.map_with_path(choose, model_state, source)

@@ -59,6 +59,7 @@ class RunningMean(nnx.Module):
     def __init__(self):
         self.out = nnx.Linear(1, 2, rngs=nnx.Rngs(0))
         self.hidden, self.count = nnx.BatchStat(jnp.zeros(())), nnx.BatchStat(jnp.int32(0))
+        self.pair = nnx.BatchStat((jnp.zeros(()), jnp.int32(0)))
 
     def __call__(self, images):
         self.hidden[...] = 0.9 * self.hidden[...] + 0.1 * images.mean()
