@@ -68,6 +68,14 @@ def test_fit_takes_the_steps_of_one_device_and_evaluates_every_example(name, dev
     assert (float(sums["count"]), float(sums["correct"])) == (21, correct)
 
 
+@pytest.mark.parametrize("count", [0, 6])
+def test_only_examples_that_were_placed_are_evaluated(count, devices):
+    state, loop = prepare("jit", devices)
+    placed = loop.place_examples(IMAGES[:5], LABELS[:5])
+    with pytest.raises(InputError, match=rf"{count} examples to evaluate: 5 are .* from 1 to 5"):
+        loop.evaluate(loop.strategy.place(state), placed, count)
+
+
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(devices, tmp_path):
     folder, identity = tmp_path / "run.checkpoints", {"network": "Net"}
     state, loop = prepare("jit", devices)
