@@ -1,5 +1,7 @@
 """Any Flax model can be trained, however its settings are written."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,3 +41,21 @@ def test_a_padding_may_be_a_list():
 def test_a_setting_that_cannot_be_hashed_is_named(settings):
     with pytest.raises(InputError, match=r"settings of the model itself .*use a tuple"):
         first_loss(Network("SAME", settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ema_decay", 99.0),
+        ("ema_decay", 1.0),
+        ("ema_decay", -1.0),
+        ("ema_decay", math.nan),
+        ("weight_decay", -1e-4),
+        ("weight_decay", math.inf),
+        ("weight_decay", math.nan),
+    ],
+)
+def test_decays_out_of_range_are_refused(name, value):
+    network = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match=f"{name} {value}: must be 0 or"):
+        training.create(network, optax.sgd(0.1), **{name: value})
