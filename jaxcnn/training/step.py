@@ -41,7 +41,7 @@ class EvalStep:
           sharding: supplied by the strategy.
 
         Returns:
-          ``loss``, ``correct`` and ``count``, each ``f32[]``.
+          The objective's metrics: ``loss``, ``correct``, ``count`` and any others, each ``f32[]``.
         """
         outputs = self.outputs(state, batch["image"], sharding)
         return sharding.psum(self.network.objective(outputs, batch))
@@ -94,11 +94,6 @@ class TrainStep:
     def evaluation(self) -> EvalStep:
         """The evaluation step of the same network."""
         return EvalStep(self.network)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that a step returns."""
-        return (*EvalStep.metrics, "penalty") if self.penalty else EvalStep.metrics
 
     def __call__(
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED

@@ -1,6 +1,7 @@
 """Training on resident arrays: the same as the steps one by one, resumed, and what is refused."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -8,6 +9,7 @@ from flax import nnx
 
 from jaxcnn import parallel, training
 from jaxcnn.errors import InputError
+from jaxcnn.training.objective import classification, mask_of
 
 
 class Net(nnx.Module):
@@ -134,6 +136,26 @@ def test_a_batch_size_that_does_not_divide_is_refused(devices):
 def test_auto_is_one_device_or_all(devices):
     assert isinstance(parallel.strategy("auto", devices), parallel.STRATEGIES["data"])
     assert isinstance(parallel.strategy("auto", devices[:1]), parallel.STRATEGIES["jit"])
+
+
+def with_runner_up(outputs, batch):
+    """The metrics of classification, and how often the label is the first or the second class."""
+    _, first_two = jax.lax.top_k(outputs, 2)
+    hits = jnp.any(first_two == batch["label"][:, None], axis=1).astype(jnp.float32)
+    return classification(outputs, batch) | {"top2": jnp.sum(hits * mask_of(batch))}
+
+
+@pytest.mark.parametrize("name", ["jit", "pmap"])
+def test_an_objective_may_have_further_metrics(name, devices):
+    state, step = training.create(Net(), optax.adam(0.01), objective=with_runner_up)
+    strategy = parallel.strategy(name, devices)
+    loop = parallel.resident_training(strategy, step, IMAGES, LABELS, batch_size=16)
+    run = loop.fit(state, loop.evaluator(IMAGES[:21], LABELS[:21]), config(loop, 1))
+    outputs = loop.step.evaluation.outputs(run.state, IMAGES[:21])
+    hits = [label in order[1:] for label, order in zip(LABELS, np.argsort(outputs), strict=False)]
+    (epoch,) = run.history.epochs
+    assert epoch["validation_top2"] == pytest.approx(sum(hits) / 21)
+    assert epoch["train_accuracy"] <= epoch["train_top2"] <= 1
 
 
 def test_trainings_with_different_seeds_are_one_program(devices):
