@@ -10,6 +10,7 @@ import optax
 from jax import Array, lax
 
 from jaxcnn import ops
+from jaxcnn.data.mixing import PAIR
 from jaxcnn.errors import InputError
 from jaxcnn.training.microbatches import accumulate
 from jaxcnn.training.network import Mix, Network, Objective
@@ -19,7 +20,6 @@ from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 
 _MIX = 2**32 - 1  # folded into the key of a step in place of a row, for what the whole batch shares
-_PAIR = 2  # rows that are mixed with each other
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class TrainStep:
     @property
     def together(self) -> int:
         """The number of neighbouring rows that must be in the same microbatch."""
-        return _PAIR if self.mix else 1
+        return PAIR if self.mix else 1
 
     def inputs(self, state: TrainState, batch: Batch, rows: Array) -> tuple[Array, Batch]:
         """The network's input for some rows, augmented and mixed, and the batch to compare with.
