@@ -89,10 +89,6 @@ class PerturbedStep:
     size: float
 
     @property
-    def metrics(self) -> tuple[str, ...]:
-        return self.step.metrics
-
-    @property
     def evaluation(self) -> training.EvalStep:
         return self.step.evaluation
 

@@ -29,7 +29,6 @@ class MultiCropEvaluation:
     """
 
     evaluation: EvalStep
-    metrics = EvalStep.metrics
 
     def __call__(
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED

@@ -91,7 +91,8 @@ class ConvReLU(nnx.Module):
         images, kernel, bias = conv.promote_dtype(
             (conv.gather(images), conv.kernel[...], conv.bias[...]), dtype=conv.dtype
         )
-        images = ops.conv_relu(images, kernel, bias, _pair(conv.strides), conv.padding)
+        strides = _pair(conv.strides)
+        images = ops.conv_relu(images, kernel, bias, strides, conv.padding, conv.precision)
         return conv.divide(images)
 
 

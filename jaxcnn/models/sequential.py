@@ -9,7 +9,7 @@ Layer = Callable[[Array], Array]
 
 
 class SequentialNetwork(nnx.Module):
-    """A network that says its layers in `sequence`, and calls them in this order.
+    """A network that lists its layers in `sequence`, and calls them in this order.
 
     `jaxcnn.parallel.Pipeline` divides such a network among devices.
     """

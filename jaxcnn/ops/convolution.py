@@ -12,6 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax._src.lax.lax import canonicalize_precision
 from jax.typing import DTypeLike
 
 from jaxcnn.ops import conv_lowering as conv_lowering  # registers it
@@ -85,6 +86,7 @@ def conv_relu(
     bias: Array,
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
+    precision: lax.PrecisionLike = None,
 ) -> Array:
     """Computes ``relu(convolution(images, kernel) + bias)``, on a CPU in one pass.
 
@@ -94,6 +96,7 @@ def conv_relu(
       bias: ``[D]``.
       window_strides: steps between windows, down and across.
       padding: ``SAME``, ``VALID``, or pixels before and after the rows and the columns.
+      precision: that of `jax.lax.conv_general_dilated`; None for `jax.default_matmul_precision`.
 
     Returns:
       ``[N, H', W', D]``. The gradient is zero where the result is zero.
@@ -102,7 +105,13 @@ def conv_relu(
     >>> conv_relu(images, kernel, jnp.array([1.0, -3.0]), (1, 1), "VALID")[0, 0, 0].tolist()
     [2.0, 0.0]
     """
-    spec = conv_spec(images.shape[1:3], kernel.shape[:2], window_strides, padding)
+    spec = conv_spec(
+        images.shape[1:3],
+        kernel.shape[:2],
+        window_strides,
+        padding,
+        precision=canonicalize_precision(precision),
+    )
     kernel, bias = vary_like(images, kernel, bias)
     return _conv_relu(materialize(for_known_devices(images)), kernel, bias, spec)
 
@@ -114,6 +123,8 @@ def _reference_conv_relu(images, kernel, bias, *, spec):
 def _native_conv_relu(images, kernel, bias, *, spec):
     if not cpu_convolution.can_activate(spec, images, kernel):
         return jnp.maximum(cpu_convolution.convolve(spec, images, kernel) + bias, 0)
+    if not cpu_convolution.can_be_native(spec, images, kernel):
+        images, kernel = images.astype(jnp.float32), kernel.astype(jnp.float32)
     bias = bias.astype(jnp.float32)
     ones = jnp.ones_like(bias)
     return cpu_convolution.convolve_and_activate(spec, images, kernel, ones, bias, native.RELU)

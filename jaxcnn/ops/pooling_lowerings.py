@@ -84,7 +84,7 @@ def _max_all_backward(window, strides, pads, residuals, cotangent):
     split = batch, *itertools.chain(*zip(blocks, strides, strict=True)), channels
 
     def spread(values: Array, before: Sizes, empty: int) -> Array:
-        """The values of the windows that begin so many blocks before, for each pixel."""
+        """The values of the windows that begin `before` blocks earlier, for each pixel."""
         sizes = zip(before, counts, blocks, strict=True)
         shifted = _pad(values, [(by, size - by - count) for by, count, size in sizes], empty)
         return lax.broadcast_in_dim(shifted, split, (0, *range(1, last, 2), last))
@@ -110,7 +110,7 @@ _NO_WINDOW, _NO_TAP = -1, -2  # differ, so that a pixel without a tap never matc
 
 
 def _taps_of_block(window: Sizes, strides: Sizes, before: Sizes) -> np.ndarray:
-    """The tap of each pixel of a block in the window that begins so many blocks before.
+    """The tap of each pixel of a block in the window that begins `before` blocks earlier.
 
     >>> _taps_of_block((3, 3), (2, 2), (0, 0)).tolist(), _taps_of_block((3,), (2,), (1,)).tolist()
     ([[0, 1], [3, 4]], [2, -2])

@@ -55,7 +55,7 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     """The gradient with respect to the images, by `jaxcnn.ops.native`, which must be available.
 
     Args:
-      spec: a convolution that is `supports`-ed.
+      spec: one for which ``supports(spec)`` is true.
       kernel: ``f32[h, w, C / groups, D]``.
       cotangent: ``f32[N, M, M', D]``.
 

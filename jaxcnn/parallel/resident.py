@@ -72,7 +72,16 @@ class ResidentTraining:
           state: placed by the strategy.
           placed: at least `count` examples; sets of one size share a program.
           count: the number of examples to evaluate.
+
+        Raises:
+          InputError: `count` is less than 1 or more than were placed.
         """
+        available = len(placed["label"])
+        if not 1 <= count <= available:
+            raise InputError(
+                f"{count} examples to evaluate: {available} are on the devices, so that the number "
+                f"must be from 1 to {available}"
+            )
         with jax.transfer_guard("disallow"):
             return self.evaluation(state, placed, self._place_count(count))
 

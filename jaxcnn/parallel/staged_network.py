@@ -141,9 +141,9 @@ def divide(step: TrainStep, state: Shapes, images: Shapes, mesh: Mesh) -> Staged
 
 
 def _check_microbatches(batch_size: int, step: TrainStep) -> None:
-    multiple = step.microbatches * step.together
+    multiple = step.microbatches * step.rows_together
     if batch_size % multiple:
-        pairs = ", each of whole pairs of images to mix" if step.together > 1 else ""
+        pairs = ", each of whole pairs of images to mix" if step.rows_together > 1 else ""
         raise InputError(
             f"batch size {batch_size} cannot be divided into {step.microbatches} "
             f"microbatches{pairs}: it must be a multiple of {multiple}"

@@ -44,7 +44,9 @@ def train(
     Returns:
       The next state of the stage, packed, and the metrics of `TrainStep`.
     """
-    parts = split((batch, jnp.arange(len(batch["image"]))), network.microbatches, step.together)
+    parts = split(
+        (batch, jnp.arange(len(batch["image"]))), network.microbatches, step.rows_together
+    )
     images, part = jax.eval_shape(step.inputs, state, *row(parts, 0))
     *boundaries, outputs = network.boundaries(step.network, images, train=True)
     shapes = jax.eval_shape(step.training_objective, outputs, part)

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from jaxcnn.ops import NHWC
+
 INT8_MAX = 127  # -128 is not used, so that the range is symmetric
 FLOAT32_EXACT = 2**24  # float32 represents every integer up to this one
-
-NHWC = lax.ConvDimensionNumbers(lhs_spec=(0, 3, 1, 2), rhs_spec=(3, 2, 0, 1), out_spec=(0, 3, 1, 2))
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -15,6 +15,7 @@ from etils import epath
 from jaxcnn import distributed
 from jaxcnn.errors import InputError
 from jaxcnn.training.history import History
+from jaxcnn.training.saved_arrays import first_difference
 from jaxcnn.training.state import TrainState
 from jaxcnn.weights import digests
 
@@ -86,7 +87,8 @@ class Checkpoints:
           ignored: names in the identity that may differ.
 
         Raises:
-          InputError: the folder belongs to another run, or is damaged.
+          InputError: the folder belongs to another run, its arrays are not those of `like`, or it
+            is damaged.
         """
         exists, has_saves = distributed.maximum(
             (int((self.folder / _IDENTITY).exists()), int((self.folder / "last").exists()))
@@ -105,6 +107,8 @@ class Checkpoints:
             best = None
             if history.best is not None:
                 best, _ = self._restore("best", int(history.best["step"]), like)
+        except InputError:
+            raise
         except Exception as error:  # orbax and tensorstore raise many kinds for a damaged file
             raise self._damaged(error) from error
         history.sessions += 1
@@ -159,12 +163,21 @@ class Checkpoints:
         digests.verify(self.folder, name, step)
         folder = self.folder / name / str(step)
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        names = _saved_names(folder / "state")
+        tree = ocp.PyTreeCheckpointHandler().metadata(folder / "state").tree
+        names = _saved_names(tree)
         target = {names[field]: getattr(shapes, field) for field in names}
         parts: dict[str, Any] = {"state": ocp.args.StandardRestore(target)}
         if name == "last":
             parts["history"] = ocp.args.JsonRestore()
-        saved = self._manager(name).restore(step, args=ocp.args.Composite(**parts))
+        try:
+            saved = self._manager(name).restore(step, args=ocp.args.Composite(**parts))
+        except ValueError as error:
+            if difference := first_difference(tree, target):
+                raise InputError(
+                    f"the checkpoint in {self.folder} is of a run with another optimizer or model: "
+                    f"{difference}. Resume with those of that run, or choose another folder"
+                ) from error
+            raise
         state = TrainState(**{field: saved["state"][names[field]] for field in names})
         return state, saved.get("history")
 
@@ -205,7 +218,7 @@ class Checkpoints:
 def _quiet_orbax() -> Iterator[None]:
     """Keeps Orbax from logging the tracebacks of its threads, whose errors are raised as well.
 
-    After an error that holds for good: threads of a write that failed log when they end.
+    After an error the level stays raised: the threads of a failed write log when they end.
     """
     logger = logging.getLogger("absl")
     level = logger.level
@@ -219,9 +232,8 @@ def _reason(error: Exception | str) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
-def _saved_names(folder: epath.Path) -> dict[str, str]:
+def _saved_names(tree: dict[str, Any]) -> dict[str, str]:
     """Each field of `TrainState` and the name under which a saved state has it."""
-    saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
     fields = [field.name for field in dataclasses.fields(TrainState)]
-    is_old = "lr_scale" not in saved
+    is_old = "lr_scale" not in tree
     return {field: _OLD_NAMES.get(field, field) if is_old else field for field in fields}

@@ -1,6 +1,7 @@
 """From a module and an optimizer to a train state and the step that advances it."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -45,15 +46,15 @@ def create(
       precision: ``float32``, ``bfloat16`` or ``float16``.
       preprocess: see `Network`.
       objective: see `Network`.
-      weight_decay: factor of the penalty, see `objective.weight_decay_penalty`.
+      weight_decay: factor of the penalty, 0 or more, see `objective.weight_decay_penalty`.
       weight_decay_layers: names of the layers that the penalty covers; all if empty.
-      ema_decay: decay of the averaged parameters that evaluation uses; 0 for none.
+      ema_decay: decay of the averaged parameters that evaluation uses, below 1; 0 for none.
       trainable: names of the layers to train; all if empty.
       label_smoothing: passed to the objective in training, see `objective.classification`;
         evaluation does without.
       mix: mixes the images of a batch in training, see `jaxcnn.data.mixing.Mixing`; None for no
         mixing.
-      microbatches: each device computes its share of the batch in so many parts, one after the
+      microbatches: each device computes its share of the batch in this many parts, one after the
         other, and sums their gradients: the same update with less memory. Batch norm takes the
         statistics of each part, from the rows that all devices together have in it. `nnx.Dropout`
         draws the same mask for every part, `jaxcnn.models.layers.Dropout` that of the whole batch.
@@ -73,6 +74,8 @@ def create(
     >>> int(metrics["count"])
     4
     """
+    if not 0 <= ema_decay < 1:
+        raise InputError(f"ema_decay {ema_decay}: must be 0 or lie between 0 and 1, such as 0.999")
     policy = precision_named(precision)
     model = nnx.clone(model)
     nnx.pop(model, nnx.Intermediate)  # of earlier calls
@@ -117,6 +120,8 @@ def create(
 
 def _penalty(factor: float, layers: tuple[str, ...]) -> Callable[[Any], Array] | None:
     """The penalty of `TrainStep`."""
+    if not (factor >= 0 and math.isfinite(factor)):
+        raise InputError(f"weight_decay {factor}: must be 0 or a positive number, such as 0.0005")
     if not factor:
         return None
     return functools.partial(weight_decay_penalty, factor=factor, layers=layers)

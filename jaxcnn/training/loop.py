@@ -202,12 +202,18 @@ def _timed(
 
 def _require_finite(losses: np.ndarray, step: int, history: History) -> None:
     bad = np.flatnonzero(~np.isfinite(losses))
-    if bad.size:
-        raise NonFiniteLossError(
-            f"the loss became {losses[bad[0]]} at step {step + int(bad[0]) + 1}: "
-            "try a smaller --learning-rate or --precision=float32",
-            history,
+    if not bad.size:
+        return
+    number = step + int(bad[0]) + 1
+    remedy = "try a smaller --learning-rate or --precision=float32"
+    if number == 1:  # no update has been made yet
+        remedy = (
+            "labels must be numbers of classes, 0 to classes - 1, and images finite; if they are, "
+            "try --precision=float32"
         )
+    raise NonFiniteLossError(
+        f"the loss became {losses[bad[0]]} at step {number}: {remedy}", history
+    )
 
 
 def _end_epoch(

@@ -1,5 +1,6 @@
 """Loops inside one compiled program, over data that is already on the device."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -47,11 +48,6 @@ class EvaluationFeed(Protocol):
 class Evaluation(Protocol):
     """An `EvalStep`, or another function of a state and a batch that returns summed metrics."""
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics."""
-        ...
-
     def __call__(self, state: TrainState, batch: Batch, sharding: BatchSharding) -> Metrics:
         """Masked sums over the global batch."""
         ...
@@ -61,8 +57,8 @@ def multi_step(step: TrainStep, feed: TrainFeed) -> Callable:
     """Returns ``run(state, data, count) -> (state, metrics)``, which takes `count` train steps.
 
     All steps must belong to one epoch. `count` is traced, so that a dispatch of any length is the
-    same program with the same rounding. Each metric is ``f32[feed.capacity]``: an entry per step,
-    zero after the first `count`.
+    same program with the same rounding. Each metric of the step is ``f32[feed.capacity]``: an entry
+    per step, zero after the first `count`.
     """
 
     def run(
@@ -70,13 +66,17 @@ def multi_step(step: TrainStep, feed: TrainFeed) -> Callable:
     ) -> tuple[TrainState, Metrics]:
         order = feed.order(data, state.step)
 
+        @functools.partial(jax.jit, inline=True)  # traced once, for the shapes and for the loop
+        def one_step(state):
+            return step(state, feed.batch(data, order, state.step, sharding), sharding)
+
         def body(i, carry):
             state, totals = carry
-            batch = feed.batch(data, order, state.step, sharding)
-            state, metrics = step(state, batch, sharding)
-            return state, {name: totals[name].at[i].set(value) for name, value in metrics.items()}
+            state, metrics = one_step(state)
+            return state, jax.tree.map(lambda rows, value: rows.at[i].set(value), totals, metrics)
 
-        zeros = {name: jnp.zeros(feed.capacity) for name in step.metrics}
+        _, shapes = jax.eval_shape(one_step, state)
+        zeros = jax.tree.map(lambda x: jnp.zeros((feed.capacity, *x.shape), x.dtype), shapes)
         return lax.fori_loop(0, count, body, (state, zeros))
 
     return run
@@ -91,11 +91,15 @@ def evaluate_dataset(evaluate: Evaluation, feed: EvaluationFeed) -> Callable:
     def run(
         state: TrainState, data: Any, count: Array, sharding: BatchSharding = UNSHARDED
     ) -> Metrics:
-        def body(i, total):
-            batch = feed.evaluation_batch(data, i, count, sharding)
-            return jax.tree.map(jnp.add, total, evaluate(state, batch, sharding))
+        @functools.partial(jax.jit, inline=True)  # traced once, for the shapes and for the loop
+        def one_batch(i):
+            return evaluate(state, feed.evaluation_batch(data, i, count, sharding), sharding)
 
-        zero = {name: jnp.zeros(()) for name in evaluate.metrics}
+        def body(i, total):
+            return jax.tree.map(jnp.add, total, one_batch(i))
+
+        shapes = jax.eval_shape(one_batch, jax.ShapeDtypeStruct((), jnp.int32))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return lax.fori_loop(0, feed.evaluation_batches(count), body, zero)
 
     return run

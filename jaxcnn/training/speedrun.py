@@ -11,7 +11,7 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from jaxcnn.errors import InputError
 
 # Jordan's program `airbench94_muon.py`, 2024. The learning rates of SGD are multiples of that of
-# the kernels, and those of the program times 2,000: its loss is the sum over so many images.
+# the kernels, and those of the program times 2,000: its loss is the sum over a batch of that size.
 MUON_MOMENTUM, NEWTON_SCHULZ_STEPS = 0.6, 3
 HEAD_RATE, BIAS_RATE = 2000 * 0.67 / 0.24, 2000 * 0.053 / 0.24
 SGD_MOMENTUM = 0.85

@@ -10,6 +10,7 @@ import optax
 from jax import Array, lax
 
 from jaxcnn import ops
+from jaxcnn.data.mixing import PAIR
 from jaxcnn.errors import InputError
 from jaxcnn.training.microbatches import accumulate
 from jaxcnn.training.network import Mix, Network, Objective
@@ -19,7 +20,6 @@ from jaxcnn.training.sharding import UNSHARDED, BatchSharding
 from jaxcnn.training.state import PyTree, TrainState
 
 _MIX = 2**32 - 1  # folded into the key of a step in place of a row, for what the whole batch shares
-_PAIR = 2  # rows that are mixed with each other
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class EvalStep:
     """``step(state, batch) -> metrics``; the state is not changed."""
 
     network: Network
-    metrics = ("loss", "correct", "count")
 
     def __call__(
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
@@ -41,7 +40,7 @@ class EvalStep:
           sharding: supplied by the strategy.
 
         Returns:
-          ``loss``, ``correct`` and ``count``, each ``f32[]``.
+          The objective's metrics: ``loss``, ``correct``, ``count`` and any others, each ``f32[]``.
         """
         outputs = self.outputs(state, batch["image"], sharding)
         return sharding.psum(self.network.objective(outputs, batch))
@@ -95,11 +94,6 @@ class TrainStep:
         """The evaluation step of the same network."""
         return EvalStep(self.network)
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that a step returns."""
-        return (*EvalStep.metrics, "penalty") if self.penalty else EvalStep.metrics
-
     def __call__(
         self, state: TrainState, batch: Batch, sharding: BatchSharding = UNSHARDED
     ) -> tuple[TrainState, Metrics]:
@@ -118,7 +112,7 @@ class TrainStep:
             batch,
             rows,
             count=self.microbatches,
-            together=self.together,
+            together=self.rows_together,
             random_state=self.network.random_state,
         )
         scale = self.loss_scale(state)
@@ -126,9 +120,9 @@ class TrainStep:
         return self.update(state, grads, model_state), sharding.psum(metrics)
 
     @property
-    def together(self) -> int:
+    def rows_together(self) -> int:
         """The number of neighbouring rows that must be in the same microbatch."""
-        return _PAIR if self.mix else 1
+        return PAIR if self.mix else 1
 
     def inputs(self, state: TrainState, batch: Batch, rows: Array) -> tuple[Array, Batch]:
         """The network's input for some rows, augmented and mixed, and the batch to compare with.

@@ -100,7 +100,7 @@ inline void PackKernelPanel(const Geometry& g, const Pieces& pieces, const Bfloa
 class PaddedRows {
  public:
   PaddedRows(const Geometry& g, const Pieces& pieces, Index max_rows)
-      : g_(g), channels_(pieces.channels), max_rows_(max_rows) {
+      : g_(g), channels_(pieces.channels) {
     columns_ =
         RoundUp((g.columns - 1) * g.strides[1] + (g.taps[1] - 1) * g.dilation[1] + 1, g.strides[1]);
     row_size_ = columns_ * channels_;
@@ -161,7 +161,7 @@ class PaddedRows {
   static void Zero(Bfloat16* to, Index count) { std::memset(to, 0, count * sizeof(Bfloat16)); }
 
   Geometry g_;
-  Index channels_, max_rows_, columns_, row_size_, slots_, remainders_;
+  Index channels_, columns_, row_size_, slots_, remainders_;
   std::vector<Index> offsets_;
   LeftRows left_;
   std::optional<Bfloat16Buffer> copy_;

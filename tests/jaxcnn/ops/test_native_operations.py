@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 
 from jaxcnn import ops
+from jaxcnn.models.layers import ConvReLU
 from jaxcnn.ops import dense, native
 from jaxcnn.ops.conv_spec import NHWC
 from tests.support.native import lowered_text, random_arrays
@@ -80,6 +82,31 @@ def test_conv_relu_and_its_gradients(strides, padding):
         (result, *backward(cotangent)), (expected, *reference_backward(cotangent)), strict=True
     ):
         np.testing.assert_allclose(value, reference, rtol=1e-5, atol=2e-5)
+
+
+def exact_conv_relu(images, kernel, bias):
+    """3x3 windows, one pixel of padding on each side, in float64."""
+    images, kernel, bias = (np.asarray(array, np.float64) for array in (images, kernel, bias))
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+    return np.maximum(np.einsum("nijchw,hwcd->nijd", windows, kernel, optimize=True) + bias, 0)
+
+
+@pytest.mark.parametrize("by_default", [False, True])
+def test_conv_relu_has_small_rounding_errors_with_the_highest_precision(by_default):
+    """Winograd's method has errors of 1.7e-4 here."""
+    operands = random_arrays((8, 16, 16, 64), (3, 3, 64, 64), (64,))
+    with jax.default_matmul_precision("highest" if by_default else None):
+        precision = None if by_default else "highest"
+        result = ops.conv_relu(*operands, (1, 1), "SAME", precision)
+    assert np.abs(result - exact_conv_relu(*operands)).max() < 6e-5
+
+
+def test_the_layer_passes_on_its_precision():
+    layer = ConvReLU(64, 64, rngs=nnx.Rngs(0))
+    layer.conv.precision = jax.lax.Precision.HIGHEST
+    program = str(jax.make_jaxpr(layer)(jnp.ones((1, 16, 16, 64))))
+    assert "precision=(Precision.HIGHEST, Precision.HIGHEST)" in program
 
 
 def test_conv_relu_second_derivatives_under_vmap():

@@ -1,6 +1,7 @@
 """Training on resident arrays: the same as the steps one by one, resumed, and what is refused."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -8,6 +9,7 @@ from flax import nnx
 
 from jaxcnn import parallel, training
 from jaxcnn.errors import InputError
+from jaxcnn.training.objective import classification, mask_of
 
 
 class Net(nnx.Module):
@@ -68,6 +70,14 @@ def test_fit_takes_the_steps_of_one_device_and_evaluates_every_example(name, dev
     assert (float(sums["count"]), float(sums["correct"])) == (21, correct)
 
 
+@pytest.mark.parametrize("count", [0, 6])
+def test_only_examples_that_were_placed_are_evaluated(count, devices):
+    state, loop = prepare("jit", devices)
+    placed = loop.place_examples(IMAGES[:5], LABELS[:5])
+    with pytest.raises(InputError, match=rf"{count} examples to evaluate: 5 are .* from 1 to 5"):
+        loop.evaluate(loop.strategy.place(state), placed, count)
+
+
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(devices, tmp_path):
     folder, identity = tmp_path / "run.checkpoints", {"network": "Net"}
     state, loop = prepare("jit", devices)
@@ -126,6 +136,26 @@ def test_a_batch_size_that_does_not_divide_is_refused(devices):
 def test_auto_is_one_device_or_all(devices):
     assert isinstance(parallel.strategy("auto", devices), parallel.STRATEGIES["data"])
     assert isinstance(parallel.strategy("auto", devices[:1]), parallel.STRATEGIES["jit"])
+
+
+def with_runner_up(outputs, batch):
+    """The metrics of classification, and how often the label is the first or the second class."""
+    _, first_two = jax.lax.top_k(outputs, 2)
+    hits = jnp.any(first_two == batch["label"][:, None], axis=1).astype(jnp.float32)
+    return classification(outputs, batch) | {"top2": jnp.sum(hits * mask_of(batch))}
+
+
+@pytest.mark.parametrize("name", ["jit", "pmap"])
+def test_an_objective_may_have_further_metrics(name, devices):
+    state, step = training.create(Net(), optax.adam(0.01), objective=with_runner_up)
+    strategy = parallel.strategy(name, devices)
+    loop = parallel.resident_training(strategy, step, IMAGES, LABELS, batch_size=16)
+    run = loop.fit(state, loop.evaluator(IMAGES[:21], LABELS[:21]), config(loop, 1))
+    outputs = loop.step.evaluation.outputs(run.state, IMAGES[:21])
+    hits = [label in order[1:] for label, order in zip(LABELS, np.argsort(outputs), strict=False)]
+    (epoch,) = run.history.epochs
+    assert epoch["validation_top2"] == pytest.approx(sum(hits) / 21)
+    assert epoch["train_accuracy"] <= epoch["train_top2"] <= 1
 
 
 def test_trainings_with_different_seeds_are_one_program(devices):

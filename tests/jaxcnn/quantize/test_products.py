@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxcnn import ops
-from jaxcnn.ops import native
+from jaxcnn.ops import NHWC, native
 from jaxcnn.quantize import products
 from jaxcnn.quantize.products import Window
 
@@ -97,7 +97,7 @@ def test_padding_by_name_is_that_of_lax(padding):
         kernel.astype(np.float32),
         (2, 2),
         padding,
-        dimension_numbers=products.NHWC,
+        dimension_numbers=NHWC,
     )
     sums = products.convolve(
         jnp.asarray(images),

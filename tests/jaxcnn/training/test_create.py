@@ -1,5 +1,7 @@
 """Any Flax model can be trained, however its settings are written."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,3 +97,21 @@ def test_images_are_bytes_or_floats():
     state, step = training.create(Scaled(), optax.sgd(0.1))
     with pytest.raises(InputError, match=r"images of dtype int32: give bytes \(uint8\) or floats"):
         step(state, BATCH | {"image": jnp.ones((4, 2, 2, 3), jnp.int32)})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ema_decay", 99.0),
+        ("ema_decay", 1.0),
+        ("ema_decay", -1.0),
+        ("ema_decay", math.nan),
+        ("weight_decay", -1e-4),
+        ("weight_decay", math.inf),
+        ("weight_decay", math.nan),
+    ],
+)
+def test_decays_out_of_range_are_refused(name, value):
+    network = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match=f"{name} {value}: must be 0 or"):
+        training.create(network, optax.sgd(0.1), **{name: value})

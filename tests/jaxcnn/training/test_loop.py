@@ -167,6 +167,18 @@ def test_a_loss_that_is_not_finite_stops_at_its_step_and_saves_nothing(bad_loss)
     assert saved == []
 
 
+def test_a_first_loss_that_is_not_finite_has_other_causes_than_the_learning_rate():
+    def run_with_bad_loss(state, step, count):
+        state, metrics = run_steps(state, step, count)
+        return state, metrics | {"loss": np.full(count, np.nan)}
+
+    with pytest.raises(
+        training.NonFiniteLossError,
+        match=r"nan at step 1: labels must be numbers of classes, 0 to classes - 1, and images",
+    ):
+        fit(FitConfig(epochs=1, steps_per_epoch=2), 0.5, run_steps=run_with_bad_loss)
+
+
 def test_saves_every_save_every_steps_and_at_the_end():
     saved = []
     fit(
