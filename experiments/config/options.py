@@ -114,7 +114,7 @@ class ModelAndDataOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How the network is trained. Options left out follow the network's published recipe."""
+    """How the network is trained. Options left out follow the network's recipe."""
 
     precision: str = field(default="float32", metadata=SEVERAL)
     """float32, bfloat16, or float16 with loss scaling."""

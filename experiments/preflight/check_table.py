@@ -24,15 +24,12 @@ def check_table(rows: Sequence[Record]) -> Table:
 
 def check_notes(rows: Sequence[Record]) -> list[str]:
     """What a reader of the table should know: why a target has no answer, and remarks."""
-    messages = [f"{record.settings['target']}: {record.message}" for record in rows]
-    outcomes = [text for text, record in zip(messages, rows, strict=True) if record.message]
-    remarks = (
-        f"{record.settings['target']}: {text}"
-        for record in rows
-        for text in record.provenance["remarks"]
-        if not text.startswith(ESTIMATE)
-    )
-    return [*outcomes, *dict.fromkeys(remarks)]
+    targets: dict[str, list[str]] = {}
+    for record in rows:
+        for text in (record.message, *record.provenance["remarks"]):
+            if text and not text.startswith(ESTIMATE):
+                targets.setdefault(text, []).append(record.settings["target"])
+    return [f"{', '.join(names)}: {text}" for text, names in targets.items()]
 
 
 def _cells(record: Record) -> tuple[str, ...]:

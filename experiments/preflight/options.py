@@ -24,7 +24,7 @@ class NetworkOptions:
     """The network, and the images it gets."""
 
     model: str = "lenet5"
-    """The network, trained by its published recipe; mlp:4096 is an MLP of that width. Your own:
+    """The network, trained by its recipe; mlp:4096 is an MLP of that width. Your own:
     ./file.py:Factory or package.module:Factory, with --image-size and --num-classes."""
     image_size: OptionalInt = None
     """Side of the images; default: the published one."""

@@ -1,4 +1,4 @@
-"""The train step of a network by its published recipe, in shapes only, as compilers take it."""
+"""The train step of a network by its recipe, in shapes only, as compilers take it."""
 
 import dataclasses
 from dataclasses import dataclass
