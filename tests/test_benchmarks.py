@@ -77,8 +77,9 @@ def test_a_file_of_records_is_estimated_again(tmp_path):
         "strategy": "jit",
     }
     origin = {"time": "2026-11-27", "epoch_images": 100, "remarks": []}
+    origin |= {"state": "compiled", "collectives": []}
     known = origin | {"operations": [["elementwise", 0, 10**9, 0, 1]]}
-    old = {"step_time_estimate": 7.0}
+    old = {"step_time_estimate": 7.0, "flops_per_step": 10**6, "bytes_per_step": 10**9}
     rows = [
         Record("preflight", "a", "predicted", "", settings, old, provenance=known),
         Record("preflight", "b", "predicted", "", settings, old, provenance=origin),
