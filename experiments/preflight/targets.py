@@ -157,7 +157,12 @@ def target(name: str) -> Target:
         return Target(name, "cpu", str(count), chips=count, devices=count)
     for row in _rows("gpu"):
         if match := re.fullmatch(rf"gpu-{row['name']}(?:-([1-9]\d*))?", name):
-            return _gpu(name, row, _check_count(name, int(match[1] or 1), MAX_GPUS))
+            count = int(match[1] or 1)
+            if count > MAX_GPUS:
+                raise InputError(
+                    f"--target={name}: a target is one machine, which has at most {MAX_GPUS} GPUs"
+                )
+            return _gpu(name, row, count)
     for row in _rows("tpu"):
         shape = r"[1-9]\d*(?:x[1-9]\d*)+"
         if match := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:({shape}))?", name):
@@ -185,9 +190,9 @@ def known_names() -> list[str]:
     return [*GROUPS, "cpu", *slices, *(f"gpu-{row['name']}" for row in _rows("gpu"))]
 
 
-def _check_count(name: str, count: int, most: int = MAX_DEVICES) -> int:
-    if count > most:
-        raise InputError(f"--target={name}: at most {most} devices")
+def _check_count(name: str, count: int) -> int:
+    if count > MAX_DEVICES:
+        raise InputError(f"--target={name}: at most {MAX_DEVICES} devices")
     return count
 
 

@@ -45,7 +45,7 @@ def test_targets_are_counted_as_their_vendors_count(name, topology, chips, devic
         ("tpu-v4:16x16x20", "v4 has no slice of 16x16x20"),
         ("gpu-t4-0", "unknown target"),
         ("cpu-10000", "at most 9999 devices"),
-        ("gpu-h100-64", "at most 16 devices"),
+        ("gpu-h100-64", "one machine, which has at most 16 GPUs"),
         ("", "unknown target ''"),
     ],
 )
