@@ -7,8 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 from experiments import hardware
 from experiments.config import RunConfig
 from experiments.hardware import prices
@@ -17,7 +15,7 @@ from experiments.measure.above_peak import above_peak
 from experiments.measure.merit import figures_of_merit
 from experiments.microbenchmarks import peak
 from experiments.records import Record
-from experiments.records.provenance import accelerator
+from experiments.records.provenance import accelerator, matmul_precision
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
 
@@ -59,8 +57,7 @@ def compute(
     if backend.simulated or not seconds or f"bytes_per_{work}" not in metrics:
         return {}, {}
     devices = origin.get("strategy_devices", 1)
-    default = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
-    precision = origin.get("precision", default or "default")
+    precision = origin.get("precision", matmul_precision())
     dtype = origin.get("dtype", case.config.precision)
     measured_peak = peak.measure_peak(backend.devices[0], dtype, precision)
     peaks = {

@@ -96,13 +96,7 @@ def check(
         raise InputError(f"time_limit={time_limit}: must be a positive number of seconds")
     names = targets if isinstance(targets, str) else ",".join(targets)
     resolved_targets = known_targets.find(names)
-    size = _batch_size(batch)
-    for target in resolved_targets:
-        if size % target.devices:
-            raise InputError(
-                f"batch of {size}: does not divide among the {target.devices} devices of "
-                f"{target.name}; give a multiple of {target.devices}"
-            )
+    _require_divisible(batch, resolved_targets)
     checked = tuple(
         _check(step, state, batch, target, name, largest, time_limit) for target in resolved_targets
     )
@@ -110,6 +104,16 @@ def check(
         for record in checked:
             stored_records.write(record, epath.Path(results))
     return CheckResult(checked)
+
+
+def _require_divisible(batch: Any, targets: Sequence[Target]) -> None:
+    size = _batch_size(batch)
+    for target in targets:
+        if size % target.devices:
+            raise InputError(
+                f"batch of {size}: does not divide among the {target.devices} devices of "
+                f"{target.name}; give a multiple of {target.devices}"
+            )
 
 
 def _batch_size(batch: Any) -> int:
@@ -172,11 +176,8 @@ def _check(
                 target.devices,
             )
         warnings = tuple(filter(None, (libraries.untested(target), compiler.cache.problem)))
-    communication = (
-        0.0
-        if target.devices == 1
-        else communication_bound(result.collectives, target, [target.devices])
-    )
+    collectives = result.collectives if target.devices > 1 else ()
+    communication = communication_bound(collectives, target, [target.devices])
     work = dataclasses.replace(work, communication=communication)
     return _record(name, target, size, flops, work, result, limit, warnings)
 

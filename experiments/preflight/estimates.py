@@ -155,7 +155,8 @@ def with_current_figures(
     origin, metrics = record.provenance, record.metrics
     if "operations" not in origin:
         return record
-    entries = origin["collectives"]
+    # Files of before have an empty list where the program was not compiled.
+    entries = origin["collectives"] if origin["state"] == "compiled" else None
     result = CompileResult(
         origin["state"],
         flops=metrics.get("flops_per_step"),
@@ -203,14 +204,7 @@ def figures(
       matmul_precision: of float32 products, see `peak_for`.
       results: a folder of records, as in `with_current_figures`.
     """
-    spec = ProgramSpec(
-        model=settings["model"],
-        batch_size=settings["batch_size"],
-        strategy=settings["strategy"],
-        precision=settings["precision"],
-        image_size=settings["image_size"],
-        mesh=settings.get("mesh"),
-    )
+    spec = _spec(settings)
     bounds = bound(
         result,
         spec,
@@ -236,6 +230,11 @@ def figures(
         text = f"{MEASURED}{seconds:.4g} s a step; the estimate is off by {error:+.0%}"
         texts.insert(1, text)
     return Figures(bounds.metrics | metrics, tuple(texts), bounds.limit)
+
+
+def _spec(settings: dict[str, Any]) -> ProgramSpec:
+    names = ("model", "batch_size", "strategy", "precision", "image_size")
+    return ProgramSpec(**{name: settings[name] for name in names}, mesh=settings.get("mesh"))
 
 
 def _estimate(

@@ -24,7 +24,6 @@ def describe(backend: Backend) -> dict[str, Any]:
     from jaxcnn import info
     from jaxcnn.ops import native
 
-    products = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
     return {
         "platform": backend.platform,
         "accelerator": accelerator(backend),
@@ -44,10 +43,18 @@ def describe(backend: Backend) -> dict[str, Any]:
         "freed_memory_kept": allocation.keeps_freed_memory(),
         "cpu_kernels": native.instruction_set() if backend.platform == "cpu" else None,
         "cpu_bfloat16": native.bfloat16_instructions() if backend.platform == "cpu" else None,
-        "matmul_precision": products or "default",
+        "matmul_precision": matmul_precision(),
         "source": source_revision(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
     }
+
+
+def matmul_precision() -> str:
+    """The level of `jax.default_matmul_precision` for float32 products."""
+    import jax
+
+    level = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]  # dynamic
+    return level or "default"
 
 
 def accelerator(backend: Backend) -> str:

@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 from experiments.analysis.compile_matrix import FIGURES
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
@@ -23,6 +21,7 @@ from experiments.preflight.estimates import figures
 from experiments.preflight.program import ProgramSpec, batch_unit
 from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.preflight.targets import Target
+from experiments.records.provenance import matmul_precision
 from experiments.studies.preflight_records import (
     IF_GIVEN,
     compile_request,
@@ -183,7 +182,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         target,
         price_per_hour=price and price * target.chips,
         epoch_images=epoch_images,
-        matmul_precision=jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
+        matmul_precision=matmul_precision(),
         results=case.config.results,
     )
     remarks = [*current.remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]

@@ -204,7 +204,9 @@ def test_products_in_full_float32_are_not_taken_for_tf32(compiled):
     weights, images = (jax.ShapeDtypeStruct((2048, 2048), jnp.float32) for _ in range(2))
 
     def seconds(precision):
-        step = lambda w, x: jnp.matmul(x, w, precision=precision)  # noqa: E731
+        def step(weights, images):
+            return jnp.matmul(images, weights, precision=precision)
+
         result = check(step, weights, images, ["gpu-h100", "tpu-v5e-1"], largest=False)
         h100, v5e = result.records
         return h100.metrics["step_time_estimate"], v5e.metrics.get("step_time_estimate"), result

@@ -120,6 +120,11 @@ def test_what_is_not_known_is_not_estimated(name, strategy, reason):
     assert reason in current.provenance["remarks"][0]
 
 
+def test_a_file_of_before_does_not_say_that_an_uncompiled_program_communicates_nothing():
+    record = make_record("gpu-mi300x-8", "data", (), state="lowered")
+    assert "step_time_estimate" not in with_current_figures(record, None).metrics
+
+
 def test_the_estimate_is_compared_with_the_newest_measurement(tmp_path):
     for day, seconds in {"2026-11-26": 0.9, "2026-11-27": 0.5}.items():
         measured = Record(
