@@ -111,6 +111,10 @@ class Network:
         layout = sharding.channel_layout
         if layout:
             model.set_attributes(channel_layout=layout, raise_if_not_found=False)
+            for _, module in nnx.iter_modules(model):
+                if isinstance(module, nnx.Conv):
+                    kernel, groups = module.kernel, module.feature_group_count
+                    kernel.set_value(layout.gather_kernel(kernel[...], groups))
         if layers:
             outputs = layers(model, images)
         else:

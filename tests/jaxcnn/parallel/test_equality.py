@@ -20,7 +20,7 @@ from jaxcnn import parallel, training
 from jaxcnn.models.layers import Conv, ConvNorm, ConvReLU, Dropout, GlobalAvgPool
 from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
-from jaxcnn.ops import max_pool
+from jaxcnn.ops import max_pool, native
 from jaxcnn.parallel.rules import DATA
 
 STEPS, BATCH_SIZE, CLASSES = 3, 16, 8
@@ -79,6 +79,18 @@ class Grouped(SequentialNetwork):
     def sequence(self):
         body = self.stem, self.depthwise, self.grouped, self.norm
         return *body, nnx.gelu, GlobalAvgPool(), self.out
+
+
+class TwelveGroups(SequentialNetwork):
+    """A convolution whose groups eight devices cannot share equally, though its channels they can."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.stem = Conv(3, 24, rngs=rngs)
+        self.grouped = Conv(24, 24, feature_group_count=12, rngs=rngs)
+        self.out = nnx.Linear(24, CLASSES, rngs=rngs)
+
+    def sequence(self):
+        return self.stem, self.grouped, nnx.relu, GlobalAvgPool(), self.out
 
 
 class Dense(SequentialNetwork):
@@ -198,6 +210,22 @@ def test_steps_are_those_of_one_device(name, placement, devices):
     expected_losses, expected = reference(name)
     np.testing.assert_allclose(losses, expected_losses, **TOLERANCE)
     assert_equal_states(strategy.fetch(state), expected)
+
+
+def test_groups_that_the_devices_cannot_share(devices):
+    """Without kernels, XLA divides the convolutions on CPUs as it does on GPUs.
+
+    It aborts where it has to divide the gradient of the grouped kernel.
+    """
+    recipe, batch = Model(TwelveGroups, lambda: optax.sgd(0.1)), batches()[0]
+    states = []
+    with native.without_native_kernels():
+        for name, count in (("jit", 1), ("tensor", 8)):
+            strategy = parallel.strategy(name, devices[:count])
+            state, step = strategy.create(recipe.build)
+            state, _ = strategy.compile(step)(state, strategy.place_batch(batch))
+            states.append(strategy.fetch(state))
+    assert_equal_states(*states)
 
 
 def assert_equal_states(state: training.TrainState, expected: training.TrainState) -> None:
