@@ -82,7 +82,7 @@ class Grouped(SequentialNetwork):
 
 
 class TwelveGroups(SequentialNetwork):
-    """A convolution whose groups eight devices cannot share equally, though its channels they can."""
+    """A convolution with channels that eight devices can share equally, but not its groups."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.stem = Conv(3, 24, rngs=rngs)
