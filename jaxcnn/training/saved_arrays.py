@@ -8,6 +8,8 @@ import jax
 def first_difference(saved: Any, target: Any) -> str:
     """Says how the arrays of a checkpoint differ from those of this run; empty if they do not.
 
+    States without arrays count too, which AdamW has one more of than Adam.
+
     Args:
       saved: a tree of arrays or of Orbax's metadata, in which containers may be dicts and lists.
       target: a tree of arrays or shapes.
@@ -26,7 +28,16 @@ def first_difference(saved: Any, target: Any) -> str:
             return f"{path} is only here"
         if there[path] != here[path]:
             return f"{path} has the shape {list(there[path])} there, {list(here[path])} here"
+    empty_there, empty_here = _without_arrays(saved), _without_arrays(target)
+    for path in sorted(empty_there ^ empty_here):
+        return f"{path}, which is empty, is only {'there' if path in empty_there else 'here'}"
     return ""
+
+
+def _without_arrays(tree: Any) -> set[str]:
+    """The paths of the largest parts that have no arrays, such as ``()``, ``{}`` and None."""
+    leaves = jax.tree.leaves_with_path(tree, is_leaf=lambda part: not jax.tree.leaves(part))
+    return {_name(path) for path, leaf in leaves if not jax.tree.leaves(leaf)}
 
 
 def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
@@ -36,5 +47,9 @@ def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             key = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # without its sharding
             leaf = jax.eval_shape(jax.random.key_data, key)
-        shapes[jax.tree_util.keystr(path, simple=True, separator="/")] = tuple(leaf.shape)
+        shapes[_name(path)] = tuple(leaf.shape)
     return shapes
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

@@ -17,7 +17,7 @@ from jaxcnn.training.history import History
 from tests.support.old_checkpoint import save_old_checkpoint
 
 IDENTITY = {"model": "mlp:8", "seed": 0}
-ADAM, SGD = optax.adam(0.1), optax.sgd(0.1)
+ADAM, ADAMW, SGD = optax.adam(0.1), optax.adamw(0.1), optax.sgd(0.1)
 
 
 def train_state(
@@ -153,6 +153,8 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
     [
         ("mlp:8", SGD, ADAM, "opt_state/0/count is only here"),
         ("mlp:8", ADAM, SGD, "opt_state/0/count is only there"),
+        ("mlp:8", ADAM, ADAMW, "opt_state/2, which is empty, is only here"),
+        ("mlp:8", ADAMW, ADAM, "opt_state/2, which is empty, is only there"),
         ("mlp:9", SGD, SGD, r"params/hidden1/bias has the shape \[8\] there, \[9\] here"),
     ],
 )
