@@ -20,7 +20,7 @@ from tests.support.peers import make_task
 pytestmark = pytest.mark.peers
 
 SIDES = {  # others have 16; AlexNet's images are 2×2 when they are flattened
-    "darknet19": 32,
+    "darknet19": 64,
     "cats_vs_dogs": 72,
     "lenet5": 32,
     "resnet18_cifar": 8,
@@ -33,7 +33,7 @@ SIDES = {  # others have 16; AlexNet's images are 2×2 when they are flattened
     "depthwise_separable": 64,
     "odd_widths": 13,
     "odd_residual": 13,
-    "mobilenet_v2": 64,
+    "mobilenet_v2": 96,
     "efficientnet_b0": 64,
     "convnext_tiny": 32,
     "densenet121": 64,
