@@ -21,10 +21,11 @@ from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
+from experiments.preflight.channel_shares import channel_share
 from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.exported import ExportedRequest, compile_exported
 from experiments.preflight.inherited_file import InheritedFile
-from experiments.preflight.operation import merged
+from experiments.preflight.operation import Operation, merged
 from experiments.preflight.operations import operations
 from experiments.preflight.program import (
     Program,
@@ -43,7 +44,7 @@ from experiments.preflight.targets import Target
 from jaxcnn import parallel
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
-from jaxcnn.parallel.rules import state_shardings
+from jaxcnn.parallel.rules import TENSOR, state_shardings
 
 # Without these libtpu looks for its machine on the network, and prints warnings that mean nothing
 # on a machine without a TPU.
@@ -154,7 +155,7 @@ def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
     """Work of all devices together; each moves its part of the state and its share of the batch.
 
     The operations are those of one device: where several devices share the work on one part of the
-    batch, each does as much of it.
+    batch, each does as much of it, but for layers whose channels they cannot share.
     """
     program = _program(spec)
     count = parallel.state_copies(spec.strategy, devices)
@@ -162,16 +163,24 @@ def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
     share = parallel.batch_share(program.batch, shares)
     of_batch = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(share))
     of_state = compulsory_bytes(program.step, program.state, share) - of_batch
-    device_count = parallel.device_count(spec.strategy, devices)
     kernels = operations(program.step, program.state, share, platform=platform)
     return {
         "flops": model_flops(program.step, program.state, program.batch),
         "bytes": int(count * (_share_of_state(spec, devices) * of_state + of_batch)),
         "parameters": program.parameters,
-        "operations": tuple(
-            item.scaled(shares / device_count, item.count) for item in merged(kernels)
+        "operations": merged(
+            item.scaled(_share_of_kernel(item, spec, devices), item.count) for item in kernels
         ),
     }
+
+
+def _share_of_kernel(item: Operation, spec: ProgramSpec, devices: int) -> float:
+    """The part that each device runs of a kernel for its share of the batch."""
+    sizes = parallel.mesh_sizes(spec.strategy, devices, spec.mesh)
+    if TENSOR in sizes:
+        return channel_share(item, sizes[TENSOR])
+    shares = parallel.batch_multiple(spec.strategy, devices, spec.mesh)
+    return shares / parallel.device_count(spec.strategy, devices)
 
 
 def _share_of_state(spec: ProgramSpec, devices: int) -> float:
