@@ -21,11 +21,11 @@ from experiments.measure.compiler import compiler_counts
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import is_out_of_memory, memory_plan
 from experiments.measure.watchdog import exit_with_parent
-from experiments.preflight.channel_shares import channel_share
+from experiments.preflight.channel_shares import kernel_share
 from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.exported import ExportedRequest, compile_exported
 from experiments.preflight.inherited_file import InheritedFile
-from experiments.preflight.operation import Operation, merged
+from experiments.preflight.operation import merged
 from experiments.preflight.operations import operations
 from experiments.preflight.program import (
     Program,
@@ -44,7 +44,7 @@ from experiments.preflight.targets import Target
 from jaxcnn import parallel
 from jaxcnn.errors import InputError
 from jaxcnn.ops import native
-from jaxcnn.parallel.rules import TENSOR, state_shardings
+from jaxcnn.parallel.rules import state_shardings
 
 # Without these libtpu looks for its machine on the network, and prints warnings that mean nothing
 # on a machine without a TPU.
@@ -155,7 +155,7 @@ def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
     """Work of all devices together; each moves its part of the state and its share of the batch.
 
     The operations are those of one device: where several devices share the work on one part of the
-    batch, each does as much of it, but for layers whose channels they cannot share.
+    batch, each does an equal part of it, but layers that they cannot share it computes whole.
     """
     program = _program(spec)
     count = parallel.state_copies(spec.strategy, devices)
@@ -169,18 +169,9 @@ def _count(spec: ProgramSpec, platform: str, devices: int) -> dict[str, Any]:
         "bytes": int(count * (_share_of_state(spec, devices) * of_state + of_batch)),
         "parameters": program.parameters,
         "operations": merged(
-            item.scaled(_share_of_kernel(item, spec, devices), item.count) for item in kernels
+            item.scaled(kernel_share(item, spec, devices), item.count) for item in kernels
         ),
     }
-
-
-def _share_of_kernel(item: Operation, spec: ProgramSpec, devices: int) -> float:
-    """The part that each device runs of a kernel for its share of the batch."""
-    sizes = parallel.mesh_sizes(spec.strategy, devices, spec.mesh)
-    if TENSOR in sizes:
-        return channel_share(item, sizes[TENSOR])
-    shares = parallel.batch_multiple(spec.strategy, devices, spec.mesh)
-    return shares / parallel.device_count(spec.strategy, devices)
 
 
 def _share_of_state(spec: ProgramSpec, devices: int) -> float:

@@ -72,7 +72,7 @@ def recognise(images, kernel, result, parameters: dict) -> tuple[Form, ConvSpec]
         return Form.KERNEL, spec
     if batch_groups != 1:
         return None
-    if not is_dilated and (tuple(strides) != ones or not _is_exchanged(numbers.rhs_spec)):
+    if not is_dilated and (tuple(strides) != ones or not is_exchanged(numbers.rhs_spec)):
         spec = conv_spec(image_size, kernel_size, strides, padding, dilation, groups, precision)
         return Form.FORWARD, spec
     if tuple(strides) == ones:
@@ -118,7 +118,7 @@ def _sums_over_examples(numbers: lax.ConvDimensionNumbers) -> bool:
     return inputs == 0 and (is_first_in_images or outputs == len(numbers.rhs_spec) - 1)
 
 
-def _is_exchanged(kernel_dimensions: Sequence[int]) -> bool:
+def is_exchanged(kernel_dimensions: Sequence[int]) -> bool:
     """Whether the kernel's inputs and outputs have exchanged their usual places.
 
     Those are ``[..., inputs, outputs]`` or ``[outputs, inputs, ...]``; in a gradient they have

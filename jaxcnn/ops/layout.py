@@ -5,7 +5,9 @@ gather activations where only a kernel is divided, or divide what the next layer
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from jax import Array, lax
@@ -45,7 +47,7 @@ class ChannelLayout:
     channels: its input is gathered, its output stays divided, and the gradient of its input is
     summed into parts (reduce-scatter). Normalization, activations and pooling in between work on
     the channels of a device. A convolution of groups that the devices cannot share equally is
-    computed whole by each of them.
+    computed whole by each of them, see `map_batch`.
 
     Attributes:
       mesh: the devices.
@@ -66,7 +68,7 @@ class ChannelLayout:
           groups: of channels that the layer computes separately; they stay where they are if
             each device has whole groups.
         """
-        if groups > 1 and self._shares(groups):
+        if groups > 1 and self.shares(groups):
             return self.divide(array)
         whole = self._sharding(array, divided=False)
         if array.ndim == 2:
@@ -75,32 +77,36 @@ class ChannelLayout:
         # is twice the bytes, or before a pool, which is four times.
         return reshard(self.divide(array), whole, self._sharding(array, divided=True))
 
-    def gather_kernel(self, kernel: Array, groups: int) -> Array:
-        """The kernel of a convolution: whole on each device if they cannot share its groups.
-
-        XLA of jaxlib 0.10 aborts where it has to divide the gradient of such a kernel.
-
-        Args:
-          kernel: ``[…, C / groups, D]``, in the precision of the computation.
-          groups: of channels that the layer computes separately.
-        """
-        if groups == 1 or self._shares(groups) or not self._shares(kernel.shape[-1]):
-            return kernel
-        # Divided until here, after its conversion to half precision: half the bytes are gathered.
-        divided = PartitionSpec(*(None,) * (kernel.ndim - 1), self.channels)
-        kernel = lax.with_sharding_constraint(kernel, NamedSharding(self.mesh, divided))
-        whole = NamedSharding(self.mesh, PartitionSpec())
-        return reshard(kernel, whole, whole)
-
     def divide(self, array: Array) -> Array:
         """The output of a layer: its channels divided, if the devices can share them equally."""
         return lax.with_sharding_constraint(array, self._sharding(array, divided=True))
 
-    def _sharding(self, array: Array, *, divided: bool) -> NamedSharding:
-        last = self.channels if divided and self._shares(array.shape[-1]) else None
-        between = (None,) * (array.ndim - 2)
-        return NamedSharding(self.mesh, PartitionSpec(self.batch, *between, last))
-
-    def _shares(self, count: int) -> bool:
+    def shares(self, count: int) -> bool:
         """Whether the devices can share so many channels, or groups of them, equally."""
         return count % self.mesh.shape[self.channels] == 0
+
+    def map_batch(self, function: Callable[[Any, Array], Array], whole: Any, array: Array) -> Array:
+        """A function of each device's examples, with all channels.
+
+        The compiler has no part in how it is divided. XLA of jaxlib 0.10 aborts on gradients of
+        kernels whose groups the devices cannot share, or computes wrong ones if they share the
+        batch as well.
+
+        Args:
+          function: ``function(whole, array)``, for any number of examples.
+          whole: a tree of arrays that each device needs whole, such as parameters.
+          array: ``[N, …, C]``.
+
+        Returns:
+          ``[N, …, D]``, with whole channels.
+        """
+        examples = PartitionSpec(self.batch)
+        mapped = jax.shard_map(
+            function, mesh=self.mesh, in_specs=(PartitionSpec(), examples), out_specs=examples
+        )
+        return mapped(whole, array)
+
+    def _sharding(self, array: Array, *, divided: bool) -> NamedSharding:
+        last = self.channels if divided and self.shares(array.shape[-1]) else None
+        between = (None,) * (array.ndim - 2)
+        return NamedSharding(self.mesh, PartitionSpec(self.batch, *between, last))

@@ -10,7 +10,6 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn.errors import InputError
-from jaxcnn.ops.layout import ChannelLayout
 from jaxcnn.training.objective import Batch, Metrics, classification
 from jaxcnn.training.precision import Precision, cast
 from jaxcnn.training.sharding import UNSHARDED, BatchSharding
@@ -111,7 +110,7 @@ class Network:
         )
         layout = sharding.channel_layout
         if layout:
-            _divide_channels(model, layout)
+            model.set_attributes(channel_layout=layout, raise_if_not_found=False)
         if layers:
             outputs = layers(model, images)
         else:
@@ -123,15 +122,6 @@ class Network:
         next_model_state = nnx.to_pure_dict(nnx.state(model, kept))
         _require_same_structure(model_state, next_model_state)
         return outputs, next_model_state
-
-
-def _divide_channels(model: nnx.Module, layout: ChannelLayout) -> None:
-    """Lays out the activations of the network, and the kernels that devices cannot divide."""
-    model.set_attributes(channel_layout=layout, raise_if_not_found=False)
-    for _, module in nnx.iter_modules(model):
-        if isinstance(module, nnx.Conv):
-            kernel, groups = module.kernel, module.feature_group_count
-            kernel.set_value(layout.gather_kernel(kernel[...], groups))
 
 
 def _require_same_structure(before: PyTree, after: PyTree) -> None:

@@ -8,7 +8,7 @@ import jax
 def first_difference(saved: Any, target: Any) -> str:
     """Says how the arrays of a checkpoint differ from those of this run; empty if they do not.
 
-    States without arrays count too, which AdamW has one more of than Adam.
+    Parts without arrays are compared too: AdamW has one more than Adam.
 
     Args:
       saved: a tree of arrays or of Orbax's metadata, in which containers may be dicts and lists.
@@ -19,6 +19,8 @@ def first_difference(saved: Any, target: Any) -> str:
     'bias has the shape [2] there, [3] here'
     >>> first_difference(arrays, {})
     'bias is only there'
+    >>> first_difference(arrays, arrays | {"decay": ()})
+    'decay, which is empty, is only here'
     """
     there, here = _shapes(saved), _shapes(target)
     for path in sorted(there.keys() | here.keys()):
@@ -29,8 +31,9 @@ def first_difference(saved: Any, target: Any) -> str:
         if there[path] != here[path]:
             return f"{path} has the shape {list(there[path])} there, {list(here[path])} here"
     empty_there, empty_here = _without_arrays(saved), _without_arrays(target)
-    for path in sorted(empty_there ^ empty_here):
-        return f"{path}, which is empty, is only {'there' if path in empty_there else 'here'}"
+    if paths := sorted(empty_there ^ empty_here):
+        side = "there" if paths[0] in empty_there else "here"
+        return f"{paths[0]}, which is empty, is only {side}"
     return ""
 
 

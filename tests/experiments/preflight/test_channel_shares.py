@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 from jax import lax
 
 from experiments.preflight.channel_shares import channel_share
-from experiments.preflight.operation import CONVOLUTION, GROUPED
+from experiments.preflight.operation import CONVOLUTION, GROUPED, PRODUCT
 from experiments.preflight.operations import operations
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.worker import _count
@@ -47,8 +48,42 @@ def test_a_convolution_and_its_gradients_are_shared_by_outputs_and_groups(
     assert shares_of_convolutions(inputs, outputs, groups, 8) == [share] * 3
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "strides", "share"),
+    [(16, 10, 1, 1), (10, 16, 1, 1 / 8), (16, 10, 2, 1), (10, 16, 2, 1 / 8)],
+)
+@pytest.mark.parametrize("transpose_kernel", [False, True])
+def test_a_transposed_convolution_is_shared_by_its_outputs(
+    inputs, outputs, strides, share, transpose_kernel
+):
+    layer = nnx.ConvTranspose(
+        inputs, outputs, (3, 3), strides, transpose_kernel=transpose_kernel, rngs=nnx.Rngs(0)
+    )
+    graphdef, params = nnx.split(layer)
+
+    def loss(images, params):
+        return jnp.sum(jnp.tanh(nnx.merge(graphdef, params)(images)))
+
+    images = jax.ShapeDtypeStruct((2, 8, 8, inputs), jnp.float32)
+    kernels = operations(jax.grad(loss, (0, 1)), images, params, platform="gpu")
+    shares = [channel_share(item, 8) for item in kernels if item.kind == CONVOLUTION]
+    assert shares == [share] * 3
+
+
+@pytest.mark.parametrize(("outputs", "share"), [(16, 1 / 8), (10, 1)])
+@pytest.mark.parametrize("axes", [(), (4, 4)])
+def test_a_product_and_its_gradients_are_shared_by_the_outputs_of_the_layer(axes, outputs, share):
+    def loss(inputs, weights):
+        return jnp.sum(jnp.tanh(inputs @ weights))
+
+    inputs = jax.ShapeDtypeStruct((6, *axes, 24), jnp.float32)
+    weights = jax.ShapeDtypeStruct((24, outputs), jnp.float32)
+    kernels = operations(jax.grad(loss, (0, 1)), inputs, weights, platform="gpu")
+    assert [channel_share(item, 8) for item in kernels if item.kind == PRODUCT] == [share] * 3
+
+
 def test_other_kernels_are_shared_by_the_channels_of_their_largest_array():
-    def normalized(images, scale):
+    def scaled_and_pooled(images, scale):
         return lax.reduce_window(
             images * scale, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
         )
@@ -56,7 +91,7 @@ def test_other_kernels_are_shared_by_the_channels_of_their_largest_array():
     for channels, share in ((16, 1 / 8), (20, 1)):
         images = jax.ShapeDtypeStruct((2, 8, 8, channels), jnp.float32)
         scale = jax.ShapeDtypeStruct((channels,), jnp.float32)
-        kernels = operations(normalized, images, scale, platform="gpu")
+        kernels = operations(scaled_and_pooled, images, scale, platform="gpu")
         assert {item.kind for item in kernels} == {"elementwise", "pool"}
         assert [channel_share(item, 8) for item in kernels] == [share] * 2
 

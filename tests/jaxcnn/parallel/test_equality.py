@@ -81,13 +81,24 @@ class Grouped(SequentialNetwork):
         return *body, nnx.gelu, GlobalAvgPool(), self.out
 
 
-class TwelveGroups(SequentialNetwork):
-    """A convolution with channels that eight devices can share equally, but not its groups."""
+class Scaled(nnx.Param):
+    """A parameter whose value is twice the array."""
+
+    def get_value(self, **options):
+        return 2 * super().get_value(**options)
+
+
+class TenGroups(SequentialNetwork):
+    """A convolution with channels that four or eight devices can share equally, but not its groups.
+
+    Its kernel is used through a function of the variable.
+    """
 
     def __init__(self, rngs: nnx.Rngs):
-        self.stem = Conv(3, 24, rngs=rngs)
-        self.grouped = Conv(24, 24, feature_group_count=12, rngs=rngs)
-        self.out = nnx.Linear(24, CLASSES, rngs=rngs)
+        self.stem = Conv(3, 40, rngs=rngs)
+        self.grouped = Conv(40, 40, feature_group_count=10, rngs=rngs)
+        self.grouped.kernel = Scaled(self.grouped.kernel[...])
+        self.out = nnx.Linear(40, CLASSES, rngs=rngs)
 
     def sequence(self):
         return self.stem, self.grouped, nnx.relu, GlobalAvgPool(), self.out
@@ -212,16 +223,16 @@ def test_steps_are_those_of_one_device(name, placement, devices):
     assert_equal_states(strategy.fetch(state), expected)
 
 
-def test_groups_that_the_devices_cannot_share(devices):
+@pytest.mark.parametrize("placement", [Placement("tensor", 8), Placement("data_tensor", 8, "2x4")])
+def test_groups_that_the_devices_cannot_share(placement, devices):
     """Without kernels, XLA divides the convolutions on CPUs as it does on GPUs.
 
     It aborts where it has to divide the gradient of the grouped kernel.
     """
-    recipe, batch = Model(TwelveGroups, lambda: optax.sgd(0.1)), batches()[0]
+    recipe, batch = Model(TenGroups, lambda: optax.sgd(0.1)), batches()[0]
     states = []
     with native.without_native_kernels():
-        for name, count in (("jit", 1), ("tensor", 8)):
-            strategy = parallel.strategy(name, devices[:count])
+        for strategy in (Placement("jit", 1).make(devices), placement.make(devices)):
             state, step = strategy.create(recipe.build)
             state, _ = strategy.compile(step)(state, strategy.place_batch(batch))
             states.append(strategy.fetch(state))
