@@ -1,6 +1,5 @@
 """Compiles a lowered program as thoroughly as a plan of its memory needs."""
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ _QUICK_GPU_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
+# Of some float32 products, such as those of ConvNeXt-T on an A100, which XLA gives to Triton where
+# there is no GPU to time them on.
+_NO_TILES = "Couldn't find output tile sizes"
 
 
 def compile_lowered(
@@ -26,6 +28,8 @@ def compile_lowered(
     generated again, even if they were generated for another GPU. Generating them is three quarters
     of the time.
 
+    If XLA finds no tiles for a product in Triton, the program is compiled without Triton.
+
     Args:
       lowered: lowered for the devices of the target.
       target: where it would run.
@@ -36,14 +40,30 @@ def compile_lowered(
       jax.errors.JaxRuntimeError: the compiler refuses the program.
     """
     jax.config.update("jax_optimization_level", level or "UNKNOWN")
-    if target.platform != "gpu" or level != LOWEST:
+    if target.platform != "gpu":
         return lowered.compile()
+    is_quick = level == LOWEST
+    options, kernels = (_QUICK_GPU_OPTIONS, kernels) if is_quick else ({}, None)
+    try:
+        return _compile(lowered, options, kernels)
+    except jax.errors.JaxRuntimeError as error:
+        if _NO_TILES not in str(error):
+            raise
+    return _compile(lowered, options | {"xla_gpu_enable_triton_gemm": False}, kernels)
+
+
+def _compile(
+    lowered: jax.stages.Lowered, options: dict[str, Any], kernels: Path | None
+) -> jax.stages.Compiled:
     if kernels is not None:
         reuse = {
             "xla_gpu_kernel_cache_file": str(kernels),
             "xla_gpu_enable_llvm_module_compilation_parallelism": True,
         }
-        # It also fails if the file cannot be read or written: then without it.
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            return lowered.compile(compiler_options=_QUICK_GPU_OPTIONS | reuse)
-    return lowered.compile(compiler_options=_QUICK_GPU_OPTIONS)
+        try:
+            return lowered.compile(compiler_options=options | reuse)
+        except jax.errors.JaxRuntimeError as error:
+            # It also fails if the file cannot be read or written: then without it.
+            if _NO_TILES in str(error):
+                raise
+    return lowered.compile(compiler_options=options or None)

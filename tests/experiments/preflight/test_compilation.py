@@ -61,6 +61,25 @@ def test_without_a_usable_file_all_kernels_are_generated(tmp_path):
     assert [CACHE in options for options in lowered.options] == [False]
 
 
+class WithoutTiles(Lowered):
+    """A program with a product that Triton cannot compute."""
+
+    def compile(self, compiler_options=None):
+        executable = super().compile(compiler_options)
+        if self.options[-1].get("xla_gpu_enable_triton_gemm", True):
+            raise jax.errors.JaxRuntimeError("INTERNAL: Couldn't find output tile sizes that …")
+        return executable
+
+
+@pytest.mark.parametrize("level", [LOWEST, ""])
+def test_a_product_without_tiles_is_compiled_without_triton(tmp_path, level):
+    lowered = WithoutTiles()
+    assert compile_lowered(lowered, H100, level, tmp_path / "kernels") == "executable"
+    first, second = lowered.options
+    assert second == first | {"xla_gpu_enable_triton_gemm": False}
+    assert (CACHE in first) == (level == LOWEST)
+
+
 def test_a_program_that_is_refused_is_an_error(tmp_path):
     with pytest.raises(jax.errors.JaxRuntimeError, match="No space left"):
         compile_lowered(Lowered("xla_backend_optimization_level"), H100, LOWEST, tmp_path / "file")
