@@ -13,8 +13,8 @@ _QUICK_GPU_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
-# Of some float32 products, such as those of ConvNeXt-T on an A100, which XLA gives to Triton where
-# there is no GPU to time them on.
+# XLA's error for some float32 products, such as those of ConvNeXt-T on an A100: without a GPU to
+# time them on, it gives them to Triton.
 _NO_TILES = "Couldn't find output tile sizes"
 
 

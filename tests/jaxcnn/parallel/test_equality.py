@@ -227,7 +227,8 @@ def test_steps_are_those_of_one_device(name, placement, devices):
 def test_groups_that_the_devices_cannot_share(placement, devices):
     """Without kernels, XLA divides the convolutions on CPUs as it does on GPUs.
 
-    It aborts where it has to divide the gradient of the grouped kernel.
+    Where it has to divide the gradient of the grouped kernel, it aborts, or computes a wrong one if
+    the batch is divided too.
     """
     recipe, batch = Model(TenGroups, lambda: optax.sgd(0.1)), batches()[0]
     states = []
