@@ -59,22 +59,8 @@ class _FastConvolution(_FastProduct):
 
     def __call__(self, inputs: Array, *args: Any, **kwargs: Any) -> Array:
         """Takes and returns what the layer of Flax does."""
-        layout = self.channel_layout
-        if layout and self.feature_group_count > 1 and not layout.shares(self.feature_group_count):
-            return self.divide(self._map_batch(layout, inputs, *args, **kwargs))
         images = materialize(for_known_devices(inputs))
         return materialize_cotangent(super().__call__(images, *args, **kwargs))
-
-    def _map_batch(self, layout: ChannelLayout, inputs: Array, *args: Any, **kwargs: Any) -> Array:
-        """The layer on each device's examples, with all channels."""
-        graphdef, variables = nnx.split(self)
-
-        def compute(variables: nnx.State, images: Array) -> Array:
-            layer = nnx.merge(graphdef, variables, copy=True)
-            layer.channel_layout = None
-            return layer(images, *args, **kwargs)
-
-        return layout.map_batch(compute, variables, self.gather(inputs))
 
 
 class Conv(_FastConvolution, nnx.Conv):

@@ -13,6 +13,8 @@ import jax
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxcnn.ops.partitioning import for_known_devices
+
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2))
 def reshard(array: Array, sharding: NamedSharding, cotangent_sharding: NamedSharding) -> Array:
@@ -46,8 +48,7 @@ class ChannelLayout:
     Each convolution and each dense layer computes its own output channels from all input
     channels: its input is gathered, its output stays divided, and the gradient of its input is
     summed into parts (reduce-scatter). Normalization, activations and pooling in between work on
-    the channels of a device. A convolution of groups that the devices cannot share equally is
-    computed whole by each of them, see `map_batch`.
+    the channels of a device. Convolutions with groups: see `with_shared_groups`.
 
     Attributes:
       mesh: the devices.
@@ -85,26 +86,41 @@ class ChannelLayout:
         """Whether the devices can share so many channels, or groups of them, equally."""
         return count % self.mesh.shape[self.channels] == 0
 
-    def map_batch(self, function: Callable[[Any, Array], Array], whole: Any, array: Array) -> Array:
-        """A function of each device's examples, with all channels.
+    def with_shared_groups(self, convolution: Callable[..., Array]) -> Callable[..., Array]:
+        """A convolution whose groups the devices share, as far as they can do so equally.
 
-        The compiler has no part in how it is divided. XLA of jaxlib 0.10 aborts on gradients of
-        kernels whose groups the devices cannot share, or computes wrong ones if they share the
-        batch as well.
+        Each device computes its own groups, or all groups, of its own examples. The compiler has
+        no part in how they are divided: XLA of jaxlib 0.10 aborts on gradients of kernels whose
+        groups the devices cannot share, and computes wrong ones of others where the batch is
+        divided too.
 
         Args:
-          function: ``function(whole, array)``, for any number of examples.
-          whole: a tree of arrays that each device needs whole, such as parameters.
-          array: ``[N, …, C]``.
+          convolution: called like `jax.lax.conv_general_dilated`, with images ``[N, …, C]`` and a
+            kernel ``[…, C / groups, D]``.
 
         Returns:
-          ``[N, …, D]``, with whole channels.
+          A function of the same arguments, with the channels of its result divided.
         """
-        examples = PartitionSpec(self.batch)
-        mapped = jax.shard_map(
-            function, mesh=self.mesh, in_specs=(PartitionSpec(), examples), out_specs=examples
-        )
-        return mapped(whole, array)
+
+        def convolve(
+            images: Array, kernel: Array, *args: Any, feature_group_count: int = 1, **kwargs: Any
+        ) -> Array:
+            shared = self.shares(feature_group_count)
+            groups = feature_group_count // (self.mesh.shape[self.channels] if shared else 1)
+
+            def compute(images: Array, kernel: Array) -> Array:
+                options = kwargs | {"feature_group_count": groups}
+                return convolution(for_known_devices(images), kernel, *args, **options)
+
+            if feature_group_count == 1:
+                return compute(images, kernel)
+            between, last = (None,) * (images.ndim - 2), self.channels if shared else None
+            divided = PartitionSpec(self.batch, *between, last)
+            specs = divided, PartitionSpec(None, *between, last)
+            mapped = jax.shard_map(compute, mesh=self.mesh, in_specs=specs, out_specs=divided)
+            return self.divide(mapped(self.gather(images, feature_group_count), kernel))
+
+        return convolve
 
     def _sharding(self, array: Array, *, divided: bool) -> NamedSharding:
         last = self.channels if divided and self.shares(array.shape[-1]) else None

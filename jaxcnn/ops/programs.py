@@ -1,6 +1,6 @@
-"""Evaluating the equations of a traced program, some of them in another way."""
+"""The equations of a traced program: reading them, and computing some of them in another way."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -92,6 +92,16 @@ class Uses:
     def are_within(self, variables: Sequence[Var], equations: range) -> bool:
         """Whether each of the variables is used, and by these equations alone."""
         return all(self[each] and {*self[each]} <= {*equations} for each in variables)
+
+
+def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    """The programs that an equation calls: bodies of loops, branches, functions."""
+    for value in equation.params.values():
+        for entry in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(entry, ClosedJaxpr):
+                yield entry.jaxpr
+            elif isinstance(entry, Jaxpr):
+                yield entry
 
 
 def variables_of(atoms: Sequence[Atom]) -> list[Var]:

@@ -1,5 +1,6 @@
 """Strategies that are one program over a mesh: the compiler divides it by the shardings given."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.ops.layout import ChannelLayout, reshard
+from jaxcnn.parallel.groups import refuse_groups
 from jaxcnn.parallel.mesh import mesh_shape
 from jaxcnn.parallel.rules import DATA, TENSOR, Rule, parameter_shardings, state_shardings
 from jaxcnn.parallel.strategy import Shapes, Strategy
@@ -74,8 +76,12 @@ class MeshStrategy(Strategy):
         return state_shardings(state, self.rules, self.mesh)
 
     def train_program(self, step: Callable, *, resident: bool = False) -> jax.stages.Wrapped:
+        take_step: Callable = functools.partial(step, sharding=self.batch_sharding)
+        if TENSOR in self.axes:
+            take_step = refuse_groups(take_step, self.mesh_sizes[TENSOR])
+
         def run(state, *arguments):
-            state, metrics = step(state, *arguments, sharding=self.batch_sharding)
+            state, metrics = take_step(state, *arguments)
             state = lax.with_sharding_constraint(state, self.state_shardings(state))
             return state, lax.with_sharding_constraint(metrics, self.data_placement)
 

@@ -3,14 +3,15 @@
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flax import nnx
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.core import Jaxpr
 
 from jaxcnn.errors import InputError
+from jaxcnn.ops.programs import inner_jaxprs
 
 Layer = Callable[[Array], Array]
 Path = tuple[Any, ...]
@@ -148,7 +149,7 @@ def flops(jaxpr: Jaxpr) -> int:
     """
     total = 0
     for equation in jaxpr.eqns:
-        inner = list(_inner_jaxprs(equation.params))
+        inner = list(inner_jaxprs(equation))
         results: list[Any] = [result.aval for result in equation.outvars]
         size = sum(math.prod(result.shape) for result in results)
         if equation.primitive.name in _PRODUCTS:
@@ -167,16 +168,6 @@ def _products_per_element(equation: Any) -> int:
     if equation.primitive.name == "dot_general":
         return math.prod(left[axis] for axis in numbers[0][0])
     return math.prod(right) // right[numbers.rhs_spec[0]]
-
-
-def _inner_jaxprs(params: dict[str, Any]) -> Iterator[Jaxpr]:
-    """The programs that an operation calls."""
-    for value in params.values():
-        for entry in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(entry, ClosedJaxpr):
-                yield entry.jaxpr
-            elif isinstance(entry, Jaxpr):
-                yield entry
 
 
 def _layers(layer: Layer) -> list[Layer]:

@@ -111,6 +111,10 @@ class Network:
         layout = sharding.channel_layout
         if layout:
             model.set_attributes(channel_layout=layout, raise_if_not_found=False)
+            for _, part in nnx.iter_modules(model):
+                if isinstance(part, nnx.Conv):
+                    convolution = part.conv_general_dilated
+                    part.conv_general_dilated = layout.with_shared_groups(convolution)
         if layers:
             outputs = layers(model, images)
         else:

@@ -2,7 +2,7 @@
 
 The bridge keeps parameters, running statistics and random keys as NNX variables. What it leaves to
 its caller is here: training and evaluation mode, the update of the statistics, a batch that is
-divided by `jax.pmap`, and the fast operations on a CPU.
+divided by `jax.pmap`, channels that devices divide, and the fast operations on a CPU.
 """
 
 import inspect
@@ -17,6 +17,7 @@ from jax import Array, lax
 from jaxcnn.errors import InputError
 from jaxcnn.models.model_spec import Shape
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from jaxcnn.ops.layout import ChannelLayout
 from jaxcnn.ops.partitioning import for_known_devices
 
 # Arguments of a module's call that are True in training, and those that are True in evaluation.
@@ -60,6 +61,7 @@ class _Mode(nnx.Module):
     def __init__(self):
         self.deterministic = False
         self.axis_name: str | None = None
+        self.channel_layout: ChannelLayout | None = None
 
 
 class _LinenNetwork(nnx.bridge.ToNNX):
@@ -72,9 +74,13 @@ class _LinenNetwork(nnx.bridge.ToNNX):
 
     def __call__(self, images: Array) -> Any:  # type: ignore[override]  # no options
         mode = self.to_nnx__mode
-        axes = _over_axis(mode.axis_name) if mode.axis_name else _unchanged
+        layers = _unchanged
+        if mode.axis_name:
+            layers = _over_axis(mode.axis_name)
+        elif mode.channel_layout:
+            layers = _over_channels(mode.channel_layout)
         arguments: dict[str, Any] = _mode_arguments(self.to_nnx__module, mode.deterministic)
-        with fast_on_cpu(), linen.intercept_methods(axes):
+        with fast_on_cpu(), linen.intercept_methods(layers):
             return super().__call__(
                 for_known_devices(images),
                 mutable=False if mode.deterministic else _FIXED,
@@ -106,6 +112,21 @@ def _over_axis(axis_name: str) -> Callable:
         if isinstance(layer, linen.Dropout):
             inputs, *others = args
             return inputs * _share(lambda ones: method(ones, *others, **kwargs), inputs, axis_name)
+        return method(*args, **kwargs)
+
+    return intercept
+
+
+def _over_channels(layout: ChannelLayout) -> Callable:
+    """An interceptor for convolutions with groups."""
+
+    def intercept(method: Callable, args: tuple, kwargs: dict[str, Any], context: Any) -> Any:
+        layer = context.module
+        if isinstance(layer, linen.Conv) and context.method_name == "__call__":
+            convolution = layer.conv_general_dilated or lax.conv_general_dilated
+            # Of this call's copy of the layer.
+            shared = layout.with_shared_groups(convolution)
+            object.__setattr__(layer, "conv_general_dilated", shared)
         return method(*args, **kwargs)
 
     return intercept

@@ -20,7 +20,7 @@ from jaxcnn import parallel, training
 from jaxcnn.models.layers import Conv, ConvNorm, ConvReLU, Dropout, GlobalAvgPool
 from jaxcnn.models.sequential import SequentialNetwork
 from jaxcnn.models.shapes import flatten
-from jaxcnn.ops import max_pool, native
+from jaxcnn.ops import max_pool
 from jaxcnn.parallel.rules import DATA
 
 STEPS, BATCH_SIZE, CLASSES = 3, 16, 8
@@ -79,29 +79,6 @@ class Grouped(SequentialNetwork):
     def sequence(self):
         body = self.stem, self.depthwise, self.grouped, self.norm
         return *body, nnx.gelu, GlobalAvgPool(), self.out
-
-
-class Scaled(nnx.Param):
-    """A parameter whose value is twice the array."""
-
-    def get_value(self, **options):
-        return 2 * super().get_value(**options)
-
-
-class TenGroups(SequentialNetwork):
-    """A convolution with channels that four or eight devices can share equally, but not its groups.
-
-    Its kernel is used through a function of the variable.
-    """
-
-    def __init__(self, rngs: nnx.Rngs):
-        self.stem = Conv(3, 40, rngs=rngs)
-        self.grouped = Conv(40, 40, feature_group_count=10, rngs=rngs)
-        self.grouped.kernel = Scaled(self.grouped.kernel[...])
-        self.out = nnx.Linear(40, CLASSES, rngs=rngs)
-
-    def sequence(self):
-        return self.stem, self.grouped, nnx.relu, GlobalAvgPool(), self.out
 
 
 class Dense(SequentialNetwork):
@@ -221,23 +198,6 @@ def test_steps_are_those_of_one_device(name, placement, devices):
     expected_losses, expected = reference(name)
     np.testing.assert_allclose(losses, expected_losses, **TOLERANCE)
     assert_equal_states(strategy.fetch(state), expected)
-
-
-@pytest.mark.parametrize("placement", [Placement("tensor", 8), Placement("data_tensor", 8, "2x4")])
-def test_groups_that_the_devices_cannot_share(placement, devices):
-    """Without kernels, XLA divides the convolutions on CPUs as it does on GPUs.
-
-    Where it has to divide the gradient of the grouped kernel, it aborts, or computes a wrong one if
-    the batch is divided too.
-    """
-    recipe, batch = Model(TenGroups, lambda: optax.sgd(0.1)), batches()[0]
-    states = []
-    with native.without_native_kernels():
-        for strategy in (Placement("jit", 1).make(devices), placement.make(devices)):
-            state, step = strategy.create(recipe.build)
-            state, _ = strategy.compile(step)(state, strategy.place_batch(batch))
-            states.append(strategy.fetch(state))
-    assert_equal_states(*states)
 
 
 def assert_equal_states(state: training.TrainState, expected: training.TrainState) -> None:
