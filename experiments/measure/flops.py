@@ -13,6 +13,7 @@ import jax
 import optax
 from jax.interpreters import partial_eval
 
+from jaxcnn.ops.programs import inner_jaxprs
 from jaxcnn.training import TrainStep
 
 # Keeps its state and returns the gradients.
@@ -84,10 +85,8 @@ def _product_dtypes(jaxpr: Any) -> Iterator[str]:
         if equation.primitive.name in ("dot_general", "conv_general_dilated"):
             dtypes = (variable.aval.dtype for variable in equation.invars)
             yield max(dtypes, key=lambda dtype: dtype.itemsize).name
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple) else (value,):
-                if hasattr(_open(part), "eqns"):
-                    yield from _product_dtypes(_open(part))
+        for inner in inner_jaxprs(equation):
+            yield from _product_dtypes(inner)
 
 
 def compulsory_bytes(function: Callable, *args: Any) -> int:
@@ -108,8 +107,8 @@ def compulsory_bytes(function: Callable, *args: Any) -> int:
     32
     """
     jaxpr = traced(function, *args)
-    arguments = {id(argument) for argument in jaxpr.invars}
-    computed = [id(_origin(result, jaxpr)) not in arguments for result in jaxpr.outvars]
+    arguments, origins = {id(argument) for argument in jaxpr.invars}, _origins(jaxpr)
+    computed = [id(origins.get(id(result), result)) not in arguments for result in jaxpr.outvars]
     _, used = partial_eval.dce_jaxpr(jaxpr, computed)
     read = sum(_size(item) for item, is_used in zip(jaxpr.invars, used, strict=True) if is_used)
     written = sum(
@@ -201,18 +200,24 @@ def _count_convolution(equation: Any) -> int:
     return 2 * batch * channels * products
 
 
-def _origin(variable: Any, jaxpr: Any) -> Any:
-    """The variable that this one is a copy of, passed unchanged through `jit`."""
+def _origins(jaxpr: Any) -> dict[int, Any]:
+    """By the id of a variable that is a copy of another, passed unchanged through `jit`: the other.
+
+    Copies are of arguments, or of what an equation other than a `jit` computed.
+    """
+    origins: dict[int, Any] = {}
     for equation in jaxpr.eqns:
-        places = [place for place, result in enumerate(equation.outvars) if result is variable]
-        if equation.primitive.name != "jit" or not places:
+        if equation.primitive.name != "jit":
             continue
         inner = _open(equation.params["jaxpr"])
-        origin = _origin(inner.outvars[places[0]], inner)
-        pairs = zip(equation.invars, inner.invars, strict=True)
-        arguments = [argument for argument, parameter in pairs if parameter is origin]
-        return _origin(arguments[0], jaxpr) if arguments else variable
-    return variable
+        inner_origins = _origins(inner)
+        pairs = zip(inner.invars, equation.invars, strict=True)
+        arguments = {id(parameter): argument for parameter, argument in pairs}
+        for result, inner_result in zip(equation.outvars, inner.outvars, strict=True):
+            inner_origin = inner_origins.get(id(inner_result), inner_result)
+            if (argument := arguments.get(id(inner_origin))) is not None:
+                origins[id(result)] = origins.get(id(argument), argument)
+    return origins
 
 
 def _size(variable: Any) -> int:

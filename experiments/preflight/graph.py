@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from jaxcnn.ops.programs import inner_jaxprs
 
 # Calls whose body is part of the program around it.
 _INLINED = (
@@ -180,7 +182,7 @@ def _read_nodes(graph: Graph) -> list[Node]:
 def _add_equations(graph: Graph, jaxpr: Any, places: dict[Any, int], platform: str) -> None:
     for equation in jaxpr.eqns:
         operands = [_place(variable, places) for variable in equation.invars]
-        bodies = list(_bodies(equation))
+        bodies = _bodies(equation)
         name = equation.primitive.name
         if name in _ALIASES and operands and operands[0] >= 0:
             places |= dict(zip(equation.outvars, operands, strict=False))
@@ -225,14 +227,10 @@ def _place(variable: Any, places: dict[Any, int]) -> int:
     return CONSTANT if hasattr(variable, "val") else places.get(variable, CONSTANT)
 
 
-def _bodies(equation: Any) -> Iterator[Any]:
+def _bodies(equation: Any) -> list[Any]:
     if equation.primitive.name.startswith((*_COMBINING, *KERNELS)):
-        return
-    for value in equation.params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            body = getattr(item, "jaxpr", item)
-            if hasattr(body, "eqns"):
-                yield body
+        return []
+    return list(inner_jaxprs(equation))
 
 
 def _platform_branch(equation: Any, platform: str) -> Any | None:
