@@ -25,6 +25,7 @@ import jaxcnn
 from benchmarks import command
 from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_formats, write
 from experiments.analysis.benchmark_tables import convolutions_table
+from experiments.records import Record
 from jaxcnn import backend, ops
 
 
@@ -132,7 +133,7 @@ def main() -> None:
     results = results_folder("benchmarks.convolutions")
     jaxcnn.keep_freed_memory()
     device, rng = backend.select("cpu"), np.random.default_rng(0)
-    rows = []
+    rows: list[Record] = []
     for shape in SHAPES:
         images = rng.normal(size=(shape.examples, shape.side, shape.side, shape.inputs))
         kernel = rng.normal(size=(shape.taps, shape.taps, shape.inputs, shape.outputs))

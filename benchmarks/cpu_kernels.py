@@ -34,6 +34,16 @@ NEIGHBOURS = 5
 SAME_SIZE = 0.5  # the distance at which a kernel has half the weight of one of the same size
 LONG_ENOUGH = 1e-4  # seconds of a kernel whose rate is not that of a cache
 _FUSION = "fusion"
+# What calls of a primitive differ in besides their sizes.
+_PARAMETERS = (
+    "padding",
+    "window_dimensions",
+    "lhs_dilation",
+    "rhs_dilation",
+    "feature_group_count",
+    "batch_group_count",
+    "axes",
+)
 _DISPATCH = "dispatch"  # a call that computes next to nothing; a kernel of a step is not called so
 
 
@@ -228,8 +238,8 @@ def _call(item: Operation) -> tuple[Callable[..., Any], list[jax.Array]]:
 
 def kernel_of(item: Operation, seconds: float = math.nan) -> TimedKernel:
     """One of the kernels of an operation, of which a call takes so many seconds."""
-    amounts = (amount / item.count for amount in (item.flops, item.bytes, item.work))
-    return TimedKernel(_family(item), _sizes(item), item.kind, *amounts, seconds)
+    flops, bytes_, work = (amount / item.count for amount in (item.flops, item.bytes, item.work))
+    return TimedKernel(_family(item), _sizes(item), item.kind, flops, bytes_, work, seconds)
 
 
 def _single(equation: Any) -> Callable[..., Any]:
@@ -289,10 +299,8 @@ def _sizes(item: Operation) -> tuple[float, ...]:
 
 
 def _parameters(equation: Any) -> str:
-    names = ("padding", "window_dimensions", "lhs_dilation", "rhs_dilation")
-    names += ("feature_group_count", "batch_group_count", "axes")
     dtypes = [str(getattr(v.aval, "dtype", "")) for v in equation.invars]
-    values = [str(equation.params[name]) for name in names if name in equation.params]
+    values = [str(equation.params[name]) for name in _PARAMETERS if name in equation.params]
     return " ".join([*values, *dtypes])
 
 

@@ -32,6 +32,7 @@ from benchmarks.samples import HAS_TORCH, Call, results_folder, sample, torch_fo
 from experiments.analysis.benchmark_tables import half_precision_table, layers_table
 from experiments.config import RunConfig
 from experiments.peers.definition import make_task
+from experiments.records import Record
 from jaxcnn import backend, models, training
 
 HALF_PRECISION_CASES = (("mnist_cnn", 128), ("cifar_tutorial", 128), ("resnet18_cifar", 32))
@@ -183,7 +184,7 @@ def torch_half_precision(name: str, batch_size: int) -> dict[str, Call]:
         precision="bfloat16",
     )
     task = make_task(config)
-    steps = {}
+    steps: dict[str, Call] = {}
     for compiled in (False, True):
         for channels_last in (False, True):
             layout = "channels last" if channels_last else "channels first"
@@ -213,7 +214,8 @@ def main() -> None:
     results = results_folder("benchmarks.cpu_layers")
     jaxcnn.keep_freed_memory()
     device = backend.select("cpu")
-    layers, steps = [], []
+    layers: list[Record] = []
+    steps: list[Record] = []
     for create in (
         depthwise,
         functools.partial(transposed, jnp.float32),
@@ -222,7 +224,7 @@ def main() -> None:
     ):
         title, kinds = create()
         for kind, calls in kinds.items():
-            settings = {"what": title, "call": kind}
+            settings: dict[str, Any] = {"what": title, "call": kind}
             row = len(layers)
             layers.append(write(results, "cpu_layers", device, row, settings, sample(calls)))
     for row, (name, batch_size) in enumerate(HALF_PRECISION_CASES):

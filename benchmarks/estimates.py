@@ -73,7 +73,7 @@ def main() -> None:
     """Writes a record for each network, and prints the table."""
     config = parse_options(EstimatesConfig, "benchmarks.estimates", None)
     names, device = train_steps.selected(config.models), backend.select("cpu")
-    timings = _Timings(config.timings and Path(config.timings))
+    timings = _Timings(Path(config.timings) if config.timings else None)
     rates = timings.of("rates", measure_rates)
     times = KernelTimes({kind: tuple(values) for kind, values in rates.items()})
     items = {name: train_steps.build(name, device).items for name in names}

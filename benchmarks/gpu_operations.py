@@ -98,8 +98,8 @@ def _operations() -> Iterator[Operation]:
         images, kernel = _normal(shape), _normal((*window, 1, shape[-1]), 1)
         arguments = kernel, _normal(shape, 2)
         gradient = partial(_gradient, partial(_depthwise, images))
-        ways = gradient, _marked(gradient)
-        yield Operation(network, (shape, window), "gradient of the kernel", *ways, arguments)
+        what = "gradient of the kernel"
+        yield Operation(network, (shape, window), what, gradient, _marked(gradient), arguments)
     levels = jax.random.randint(jax.random.key(0), EQUALIZED, 0, tones.LEVELS)
     counting, sorting = map(jax.vmap, (tones.below_by_counting, tones.below_by_sorting))
     sizes = (EQUALIZED, EQUALIZED[1:3])

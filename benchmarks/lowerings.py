@@ -7,6 +7,7 @@ without the compiler option? All variants run in turn in one process.
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from jax.stages import Compiled
 from benchmarks import command
 from benchmarks.samples import Call, results_folder, sample, write
 from experiments.analysis.benchmark_tables import lowerings_table
+from experiments.records import Record
 from jaxcnn import backend, models, training
 from jaxcnn.ops.pooling_lowerings import reduce_max
 from jaxcnn.parallel.options import OPTIONS
@@ -58,7 +60,7 @@ def reduce_window_max_pool(images: Array) -> Array:
 
 def create_training(lowering: str):
     """A training state and its step; ``jax`` replaces the operations of `jaxcnn` by JAX's."""
-    model = models.build("mnist_cnn")
+    model: Any = models.build("mnist_cnn")
     if lowering == "jax":
         model.conv1.conv_general_dilated = lax.conv_general_dilated
         model.conv2.conv_general_dilated = lax.conv_general_dilated
@@ -106,7 +108,7 @@ def main() -> None:
     results = results_folder("benchmarks.lowerings")
     device = backend.select("cpu")
     times = sample(calls(random_batch()), ROUNDS)
-    rows = []
+    rows: list[Record] = []
     for in_loop, has_option in itertools.product((False, True), (False, True)):
         variants = {
             lowering: Variant(lowering, in_loop, has_option) for lowering in ("jax", "jaxcnn")

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments import records
 from experiments.cli import parse_options
@@ -22,6 +22,7 @@ SLOW = 5.0  # seconds
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 Call = Callable[[], object]  # returns when the result is there
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def results_folder(module: str) -> str:
     return str(records.prepare_folder(parse_options(BenchmarkConfig, module, None).results))
 
 
-def sample(calls: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, list[float]]:
+def sample(calls: Mapping[Key, Call], rounds: int = ROUNDS) -> dict[Key, list[float]]:
     """Seconds of each call, over rounds in which all are called in turn.
 
     The first rounds do not count, and in the very first a call may compile. One that takes longer
@@ -49,7 +50,7 @@ def sample(calls: Mapping[str, Call], rounds: int = ROUNDS) -> dict[str, list[fl
     """
     for call in calls.values():
         call()
-    times: dict[str, list[float]] = {name: [] for name in calls}
+    times: dict[Key, list[float]] = {name: [] for name in calls}
     skipped = WARM_UP - 1
     for _ in range(rounds + skipped):
         for name, call in calls.items():

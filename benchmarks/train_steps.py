@@ -105,7 +105,7 @@ def build(model: str, device: backend.Backend) -> PlacedStep:
     items = operations(step, state, batch, platform="cpu")
     strategy = strategy.for_step(step, state, batch)
     placed = strategy.place(state), strategy.place_batch(batch)
-    return PlacedStep(model, items, strategy.compile(step), *placed)
+    return PlacedStep(model, items, strategy.train_program(step), *placed)
 
 
 def in_own_process(function: str, model: str, environment: Mapping[str, str] | None = None) -> Any:
