@@ -8,8 +8,7 @@ import jax.numpy as jnp
 OPTIONS: dict[str, dict[str, str | bool]] = {
     "cpu": {
         # XLA:CPU passes matrix products, fused with the operations before them, to the YNNPACK
-        # library. With it the train step of a small CNN took half the time (CONTRIBUTING.md, "What
-        # was measured").
+        # library.
         "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT",
         # Without it, each kernel of a donated train state is copied before it is updated, because
         # the gradient that reads it might be computed later.
