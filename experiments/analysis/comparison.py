@@ -153,12 +153,14 @@ def samples(record: Record, name: str) -> list[float]:
     """The samples of `TIMES`: seconds per step or per call.
 
     If steps were timed by dispatches of several steps, those are divided by their steps, and the
-    first dispatch of each session is left out.
+    first dispatch of each session is left out. A damaged record has none.
     """
     if name in record.samples or name != "step_time":
         return record.samples.get(name, [])
     columns = [record.samples.get(f"dispatch_{name}", []) for name in ("time", "steps", "session")]
     rows = list(zip(*columns, strict=False))
+    if not all(time is not None and steps for time, steps, _ in rows):
+        return []
     return [
         time / steps
         for (time, steps, session), (*_, previous) in zip(rows[1:], rows, strict=False)

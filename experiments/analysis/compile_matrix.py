@@ -1,8 +1,9 @@
 """The portability matrix: which networks compile, and fit, for which targets."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from experiments.analysis.markdown import table
 from experiments.records import Record
@@ -33,26 +34,38 @@ class Row:
     Attributes:
       model, precision: as in the records.
       image_size: of the images' side; None if all records of the network have the same.
+      num_classes, channels: where they are not the published ones.
     """
 
     model: str
     precision: str
     image_size: int | None = None
+    num_classes: int | None = None
+    channels: int | None = None
 
     @property
     def network(self) -> str:
-        """The network, with the size of its images if there are several.
+        """The network, with the size of its images if there are several, and what is not published.
 
         >>> Row("resnet50", "float32", 448).network
         'resnet50 at 448×448'
+        >>> Row("resnet50", "float32", num_classes=10).network
+        'resnet50, 10 classes'
         """
-        size = self.image_size
-        return f"{self.model} at {size}×{size}" if size else self.model
+        size = f" at {self.image_size}×{self.image_size}" if self.image_size else ""
+        classes = f", {self.num_classes} classes" if self.num_classes else ""
+        channels = f", {self.channels} channels" if self.channels else ""
+        return f"{self.model}{size}{classes}{channels}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A target under a strategy."""
+    """A target under a strategy.
+
+    Attributes:
+      target: its name.
+      strategy: its name, with the mesh and the number of microbatches where they are given.
+    """
 
     target: str
     strategy: str
@@ -143,8 +156,9 @@ def portability(records: Sequence[Record]) -> Portability:
         settings = record.settings
         model = settings["model"]
         size = settings.get("image_size") if len(sizes[model]) > 1 else None
-        row = Row(model, settings["precision"], size)
-        column = Column(settings["target"], settings["strategy"])
+        own = (settings.get(name) for name in ("num_classes", "channels"))
+        row = Row(model, settings["precision"], size, *own)
+        column = Column(settings["target"], _strategy(settings))
         cell = Cell(
             _STATES.get(record.status, FAILED), settings["batch_size"], record.message, record
         )
@@ -155,6 +169,12 @@ def portability(records: Sequence[Record]) -> Portability:
     rows = tuple(dict.fromkeys(row for row, _ in cells))
     columns = tuple(dict.fromkeys(column for _, column in cells))
     return Portability(rows, columns, cells)
+
+
+def _strategy(settings: Mapping[str, Any]) -> str:
+    mesh, microbatches = settings.get("mesh"), settings.get("microbatches")
+    parts = f" {mesh}" if mesh else "", f", {microbatches} microbatches" if microbatches else ""
+    return settings["strategy"] + "".join(parts)
 
 
 def shares(matrix: Portability) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

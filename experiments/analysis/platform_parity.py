@@ -38,9 +38,8 @@ class Parity:
       ours, theirs: the records.
       drift: for each step, the largest relative difference of the losses up to that step.
       rounding_drift: the same between a record and its twins, the largest of both records.
-      parameter_distance: estimated norm of the difference of the final parameters, over the norm of
-        ours.
-      rounding_distance: the same between a record and its twins, the largest of both records.
+      rounding_distance: estimated norm of the difference between the final parameters of a record
+        and those of its twins, over the norm of its own; the largest of both records.
       same: whether rounding explains all differences; None if the records cannot be compared.
       verdict: the result in words.
     """
@@ -49,7 +48,6 @@ class Parity:
     theirs: Record
     drift: tuple[float, ...]
     rounding_drift: tuple[float, ...]
-    parameter_distance: float
     rounding_distance: float
     same: bool | None
     verdict: str
@@ -93,8 +91,8 @@ def parities(records: Sequence[Record]) -> list[Parity]:
 def parity(ours: Record, theirs: Record) -> Parity:
     """Compares two records of the same training run."""
     if problem := _problem(ours, theirs):
-        nan, verdict = math.nan, f"cannot be compared: {problem}"
-        return Parity(ours, theirs, (), (), nan, nan, None, verdict)
+        verdict = f"cannot be compared: {problem}"
+        return Parity(ours, theirs, (), (), math.nan, None, verdict)
     both = (ours, theirs)
     resolution = 2.0 ** -min(r.metrics.get("product_bits", _MANTISSA_BITS) for r in both)
     drift = _drift(ours.samples["loss"], theirs.samples["loss"])
@@ -112,7 +110,6 @@ def parity(ours: Record, theirs: Record) -> Parity:
         theirs=theirs,
         drift=drift,
         rounding_drift=rounding_drift,
-        parameter_distance=distance,
         rounding_distance=rounding_distance,
         same=same,
         verdict=verdict,

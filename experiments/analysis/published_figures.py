@@ -120,6 +120,8 @@ def _inferences(ours: Sequence[Record]) -> Iterator[Figure]:
         network = json.dumps([settings.get("model"), settings.get("precision")])
         rates.setdefault(place, {})[network] = served
     places = sorted(rates, key=lambda place: _BASES.index(_platform(rates[place])))
+    if not places or _platform(rates[places[0]]) == "gpu":
+        return
     for place in places[1:]:
         ratios = {
             network: served.images_per_second / rates[places[0]][network].images_per_second

@@ -17,7 +17,8 @@ class _Collector(io.StringIO):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a StringIO has none
-        return "utf-8" if "utf" in (sys.__stdout__.encoding or "").lower() else "ascii"
+        encoding = getattr(sys.__stdout__, "encoding", None) or ""  # stdout may be closed
+        return "utf-8" if "utf" in encoding.lower() else "ascii"
 
     def isatty(self) -> bool:
         return self._is_coloured

@@ -45,8 +45,23 @@ def free_memory(root: Path = Path("/")) -> int:
     return min([psutil.virtual_memory().available, *_free_in_groups(root)])
 
 
+def total_memory(root: Path = Path("/")) -> int:
+    """Bytes that this machine has, or its container if that has less.
+
+    Args:
+      root: of the file systems ``proc`` and ``sys``.
+    """
+    limits = (limit for limit, _ in _groups(root))
+    return min([psutil.virtual_memory().total, *limits])
+
+
 def _free_in_groups(root: Path) -> Iterator[int]:
     """Free bytes of each control group with a limit that this process belongs to."""
+    return (max(0, limit - usage) for limit, usage in _groups(root))
+
+
+def _groups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and usage in bytes of each control group with a limit that this process is in."""
     with contextlib.suppress(OSError):  # not Linux
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -57,11 +72,11 @@ def _free_in_groups(root: Path) -> Iterator[int]:
             leaf = top / path.strip("/")
             for group in (leaf, *leaf.parents):
                 if group.is_relative_to(top):
-                    yield from _free_in_group(group, _GROUP_FILES[controller])
+                    yield from _limit_and_usage(group, _GROUP_FILES[controller])
 
 
-def _free_in_group(group: Path, files: _GroupFiles) -> list[int]:
-    """The free bytes of a control group; empty if it has no limit."""
+def _limit_and_usage(group: Path, files: _GroupFiles) -> list[tuple[int, int]]:
+    """Of a control group; empty if it has no limit."""
     try:
         limit = int((group / files.limit).read_text())
         stat = (group / "memory.stat").read_text()
@@ -69,7 +84,7 @@ def _free_in_group(group: Path, files: _GroupFiles) -> list[int]:
         usage = int((group / files.usage).read_text()) - (int(cache[1]) if cache else 0)
     except (OSError, ValueError):  # no such file, or "max"
         return []
-    return [max(0, limit - usage)]
+    return [(limit, usage)]
 
 
 def data_segment_size(status: Path = Path("/proc/self/status")) -> int | None:

@@ -19,7 +19,7 @@ class LoadSnapshot:
     Attributes:
       total: seconds of all processors.
       busy: seconds in which they were busy.
-      own: seconds used by this process and its children.
+      own: seconds used by this process and its children, those that have ended included.
       clock: MHz; None if unknown.
     """
 
@@ -61,6 +61,8 @@ def _own_seconds() -> float:
         except psutil.Error:  # it has ended
             continue
         seconds += times.user + times.system
+        # Of children that have ended; only Linux and macOS count them.
+        seconds += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
     return seconds
 
 

@@ -39,16 +39,6 @@ class Roofline:
         """The arithmetic intensity, in FLOP/B, above which arithmetic is the limit."""
         return self.peak / self.bandwidth
 
-    def attainable(self, intensity: float) -> float:
-        """Upper bound on FLOP/s at an arithmetic intensity in FLOP/B.
-
-        Raises:
-          ValueError: the intensity is negative.
-        """
-        if not intensity >= 0:
-            raise ValueError(f"arithmetic intensity must not be negative, got {intensity}")
-        return min(self.peak, intensity * self.bandwidth)
-
     def bound(self, flops: float, bytes: float) -> float:
         """Lower bound on the seconds that work takes.
 

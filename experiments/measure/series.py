@@ -38,12 +38,13 @@ def mean(series: Series, spans: Spans) -> float | None:
     >>> mean(Series("cpu", "%", "psutil", (0.0, 1.0, 4.0), (0.0, 50.0, 10.0)), [(0.0, 4.0)])
     20.0
     """
-    ends = np.array(series.times)
-    starts = np.array((0.0, *series.times[:-1]))
-    weights = np.zeros_like(ends)
-    for start, end in spans:
-        weights += np.clip(np.minimum(ends, end) - np.maximum(starts, start), 0, None)
-    return float(np.average(series.values, weights=weights)) if weights.any() else None
+    edges = np.array((0.0, *series.times))
+    limits = np.clip(np.array(spans, float).reshape(-1, 2), edges[0], edges[-1])
+    covered = np.diff(limits).sum()
+    if not covered > 0:
+        return None
+    integral = np.concatenate(([0.0], np.cumsum(series.values * np.diff(edges))))
+    return float(np.diff(np.interp(limits, edges, integral)).sum() / covered)
 
 
 def growth(series: Series, spans: Spans) -> float | None:

@@ -114,11 +114,7 @@ class Sampler:
     @property
     def series(self) -> list[Series]:
         """All samples so far, one series per quantity and source."""
-        pairs = [(key, tuple(samples)) for key, samples in tuple(self._samples.items())]
-        return [
-            Series(*quantity, source, *zip(*samples, strict=True))
-            for (quantity, source), samples in pairs
-        ]
+        return [_series(*item) for item in tuple(self._samples.items())]
 
     @property
     def overhead(self) -> float:
@@ -199,7 +195,8 @@ class Sampler:
         return {name: mean for name, mean in means.items() if mean is not None}
 
     def _find(self, name: str) -> Series | None:
-        return next((samples for samples in self.series if samples.name == name), None)
+        items = tuple(self._samples.items())
+        return next((_series(*item) for item in items if item[0][0].name == name), None)
 
     def _power(self, meter: str, phase: str | None) -> Power | None:
         seconds = self.seconds(phase)
@@ -265,3 +262,8 @@ class Sampler:
                 f"{source.name}: lost after {self._last:.1f} s ({one_line(error)})"
             )
             return None
+
+
+def _series(key: tuple[Quantity, str], samples: list[tuple[float, float]]) -> Series:
+    quantity, source = key
+    return Series(*quantity, source, *zip(*tuple(samples), strict=True))

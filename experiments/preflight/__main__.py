@@ -75,7 +75,9 @@ def _run(configs: Sequence[PreflightConfig], console: "Console") -> tuple[int, "
         terminal.print_case(console, records[0])
     else:
         terminal.print_cases(console, records)
-    console.print(f"records in {config.results}/preflight", highlight=False, soft_wrap=True)
+    console.print(
+        f"records in {config.results}/preflight", markup=False, highlight=False, soft_wrap=True
+    )
     fits = all(record.status == "predicted" for record in records)
     return OK if fits else FAILED, records
 
@@ -136,7 +138,7 @@ def _check_prices(config: PreflightConfig) -> None:
 
 
 def _split_names(text: str, known: Iterable[str]) -> list[str]:
-    return list(known) if text == "all" else [name.strip() for name in text.split(",")]
+    return list(known if text == "all" else dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def _compile_cases(cases: list["Case"], console: "Console") -> list["Record"]:

@@ -17,6 +17,7 @@ import platformdirs
 
 import experiments
 import jaxcnn
+from experiments.measure.limits import total_memory
 from experiments.preflight import libraries
 from experiments.preflight.exported import ExportedRequest
 from experiments.preflight.result import CompileRequest, CompileResult
@@ -36,10 +37,12 @@ _VERSIONS = ("jax", "jaxlib", "flax", "optax", "numpy")
 _PROGRAM_SOURCES = ("preflight/program.py", "preflight/worker.py", "workloads")
 _RESULT_SOURCES = (
     "preflight/worker.py",
+    "preflight/channel_shares.py",
     "preflight/compilation.py",
     "preflight/result.py",
     "preflight/operation.py",
     "preflight/operations.py",
+    "preflight/fusion.py",
     "preflight/fusion_rule.py",
     "preflight/graph.py",
     "preflight/exported.py",
@@ -76,8 +79,8 @@ class ResultCache:
             "flags": flags(),
         }
         self._program_sources = _digest_of_sources(_PROGRAM_SOURCES, Path(jaxcnn.__file__).parent)
-        parallel_sources = Path(jaxcnn.__file__).parent / "parallel"
-        self._result_sources = _digest_of_sources(_RESULT_SOURCES, parallel_sources)
+        library = (Path(jaxcnn.__file__).parent / name for name in ("ops", "parallel"))
+        self._result_sources = _digest_of_sources(_RESULT_SOURCES, *library)
 
     def program(self, request: CompileRequest) -> str:
         """The hash of a lowered program that was lowered before; else empty.
@@ -126,7 +129,7 @@ class ResultCache:
             "sources": self._result_sources,
         }
         if request.target.platform == "cpu":  # this machine's
-            facts["machine"] = provenance.machine()
+            facts["machine"] = f"{provenance.machine()}, {total_memory()} B"
         return _digest(facts | self._environment)
 
     def _read(self, key: str) -> Any:

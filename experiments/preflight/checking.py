@@ -3,12 +3,12 @@
 import dataclasses
 import io
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from etils import epath
 from rich.console import Console
 
 from experiments import records as stored_records
@@ -29,7 +29,8 @@ from experiments.preflight.operations import operations
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from experiments.preflight.time_model import TimeEstimate
-from experiments.records import Record
+from experiments.records import Record, provenance
+from jaxcnn import info
 from jaxcnn.errors import InputError
 
 
@@ -83,7 +84,8 @@ def check(
 
     Raises:
       InputError: an unknown target, a batch that does not divide among its devices, a time limit
-        that is not positive, or a program whose FLOPs depend on its data.
+        that is not positive, a name that cannot be part of a file's name, a folder that cannot be
+        written, or a program whose FLOPs depend on its data.
 
     >>> import jax
     >>> weights = jax.ShapeDtypeStruct((784, 10), "float32")
@@ -92,17 +94,22 @@ def check(
     >>> result.records[0].status
     'predicted'
     """
-    if not 0 < time_limit <= MAX_SECONDS:
-        raise InputError(f"time_limit={time_limit}: must be a positive number of seconds")
+    if not (isinstance(time_limit, int | float) and 0 < time_limit <= MAX_SECONDS):
+        raise InputError(f"time_limit={time_limit!r}: must be a positive number of seconds")
+    if not re.fullmatch(r"[\w.+ -]+", name) or name.startswith("."):
+        raise InputError(
+            f"name={name!r}: it is part of a file's name; write letters, digits, '_', '-' and '.'"
+        )
+    folder = None if results is None else stored_records.prepare_folder(str(results))
     names = targets if isinstance(targets, str) else ",".join(targets)
     resolved_targets = known_targets.find(names)
     _require_divisible(batch, resolved_targets)
     checked = tuple(
         _check(step, state, batch, target, name, largest, time_limit) for target in resolved_targets
     )
-    if results is not None:
+    if folder is not None:
         for record in checked:
-            stored_records.write(record, epath.Path(results))
+            stored_records.write(record, folder)
     return CheckResult(checked)
 
 
@@ -268,6 +275,10 @@ def _record(
             "device_count": target.devices,
             "compiler": libraries.compiler(target),
             "matmul_precision": matmul_precision or "default",
+            "machine": provenance.machine(),
+            "source": provenance.source_revision(),
+            "versions": info.package_versions(),
+            "time": provenance.now(),
             "batches_tried": list(limit.tries) if limit else [],
             "collectives": result.collectives_as_json,
             "remarks": [

@@ -39,7 +39,8 @@ class CompilerProcess:
         """The answer, or a failed `CompileResult` if the process is lost.
 
         A process serves one network, with one number of CPU devices: for another it is replaced,
-        and what it kept in memory is freed.
+        and what it kept in memory is freed. One that has ended since the last answer is replaced
+        too.
 
         Args:
           question, request: see `worker.serve`.
@@ -48,7 +49,7 @@ class CompilerProcess:
           time_limit: seconds.
         """
         kind = network, devices
-        if self._process is not None and self._kind != kind:
+        if self._process is not None and not (self._kind == kind and self._process.is_alive()):
             self.end()
         if self._process is None:
             try:

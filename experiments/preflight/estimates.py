@@ -223,7 +223,9 @@ def figures(
     if bounds.communication:
         metrics["communication_share_estimate"] = bounds.communication / estimate.seconds
     count = parallel.device_count(spec.strategy, target.devices)
-    seconds = measured_step_time(measured_records(results), target.device, count, settings)
+    seconds = measured_step_time(
+        measured_records(results), target.device, count, settings, matmul_precision
+    )
     if seconds is not None:
         error = estimate.seconds / seconds - 1
         metrics["step_time_estimate_error"] = error

@@ -20,36 +20,52 @@ _COMPARED_SETTINGS = (
     "image_size",
     "strategy",
 )
+_DEFAULT = "default"  # precision of products
 _DEFAULTS = {"precision": "float32"}  # of records that leave it out
+# Settings that records have only where they are not the usual ones.
+_UNUSUAL = ("num_classes", "channels", "mesh", "microbatches")
 
 
 def measured_records(results: str | None = None) -> list[Record]:
-    """The published records of measurements, then those in a results folder, if one is given."""
-    return [*_published(), *(_load(epath.Path(results).expanduser()) if results else ())]
+    """The published records of measurements and those in a results folder, if given, by time."""
+    own = _read(_files(epath.Path(results).expanduser())) if results else ()
+    return sorted((*_published(), *own), key=lambda record: record.provenance.get("time", ""))
 
 
 @functools.cache
-def _published() -> list[Record]:
-    return _load(epath.Path(PUBLISHED), validated=True)
+def _published() -> tuple[Record, ...]:
+    return tuple(load(_files(epath.Path(PUBLISHED)), validated=True)[0])
 
 
-def _load(folder: epath.Path, *, validated: bool = False) -> list[Record]:
-    files = sorted(folder.glob("*/*.json"))
-    measured = [file for file in files if file.parent.name != _NOT_MEASURED]
-    return load(measured, validated=validated)[0]
+@functools.lru_cache(maxsize=1)
+def _read(files: tuple[epath.Path, ...]) -> tuple[Record, ...]:
+    """Files of records, which never change: read again only if there are others."""
+    return tuple(load(files)[0])
+
+
+def _files(folder: epath.Path) -> tuple[epath.Path, ...]:
+    if not folder.is_dir():
+        return ()
+    studies = [study for study in folder.iterdir() if study.name != _NOT_MEASURED]
+    return tuple(sorted(file for study in studies for file in study.glob("*.json")))
 
 
 def measured_step_time(
-    records: Sequence[Record], device: Device, device_count: int, settings: dict[str, Any]
+    records: Sequence[Record],
+    device: Device,
+    device_count: int,
+    settings: dict[str, Any],
+    matmul_precision: str | None = None,
 ) -> float | None:
     """Seconds of a step by the newest record of a case; None without one.
 
     Args:
-      records: measured records of any device.
+      records: measured records of any device, by time.
       device: the row of the device table.
       device_count: the number of JAX devices that the case uses.
       settings: of the case; a record of the same case agrees in `_COMPARED_SETTINGS` where it has
-        them, or else a default.
+        them, or else a default, and in `_UNUSUAL`, and trains all layers.
+      matmul_precision: of the case's float32 products; None for JAX's default.
     """
     names = (device.name, *device.kinds)
     same = [
@@ -59,13 +75,19 @@ def measured_step_time(
         and record.provenance.get("accelerator") in names
         and record.metrics.get("step_time")
         and record.provenance.get("strategy_devices", 1) == device_count
+        and _matmul_precision(record) == (matmul_precision or _DEFAULT)
         and _is_same_case(record, settings)
     ]
     return same[-1] if same else None
 
 
+def _matmul_precision(record: Record) -> str:
+    return record.provenance.get("matmul_precision") or _DEFAULT
+
+
 def _is_same_case(record: Record, settings: dict[str, Any]) -> bool:
     measured = _DEFAULTS | record.settings
+    if measured.get("freeze") or not {"model", "batch_size"} <= measured.keys():
+        return False
     known = [name for name in _COMPARED_SETTINGS if name in measured]
-    agrees = all(settings.get(name) == measured[name] for name in known)
-    return {"model", "batch_size"} <= set(known) and agrees
+    return all(settings.get(name) == measured.get(name) for name in (*known, *_UNUSUAL))

@@ -31,7 +31,7 @@ class NetworkOptions:
     num_classes: OptionalInt = None
     """Number of classes; default: the published one."""
     channels: OptionalInt = None
-    """Channels of the images, 1 or 3; default: the published ones, or 3."""
+    """Channels of the images; default: the published ones, or 3."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,10 +4,10 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import psutil
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 
+from experiments.measure.limits import total_memory
 from experiments.preflight.result import parse_refusal
 from experiments.preflight.targets import Target
 
@@ -46,7 +46,7 @@ def available_memory(target: Target, devices: tuple[jax.Device, ...]) -> float |
     A TPU's compiler only tells when it refuses a program that takes far too much.
     """
     if target.platform == "cpu":
-        return float(psutil.virtual_memory().total)
+        return float(total_memory())
     if target.platform == "gpu":
         return GPU_MEMORY_SHARE * target.memory
     sharding = SingleDeviceSharding(devices[0])

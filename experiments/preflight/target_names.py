@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from jaxcnn.errors import InputError
 
+NUMBER = r"[1-9]\d{0,5}"  # of devices, chips or cores
 _SUGGESTIONS = 5
+_LONGEST_NAME = 60  # that a message shows whole
 # Google's accelerator types: v5litepod counts chips like our v5e; tpu7x counts cores, of which a
 # chip has two, where our 7x counts chips.
 _ACCELERATOR_TYPES = (("v5litepod", "v5e", 1), ("v5lite", "v5e", 1), ("tpu7x", "7x", 2))
@@ -32,12 +34,12 @@ def canonical(name: str, aliases: Mapping[str, str]) -> str:
     folded = re.sub(r"[\s_]+", "-", name.strip().casefold())
     bare = re.sub(r"^(?:tpu-|gpu-|nvidia-(?:tesla-)?)", "", folded)
     for google, ours, cores in _ACCELERATOR_TYPES:
-        if match := re.fullmatch(rf"{google}(?:-([1-9]\d*)|(:.*))?", bare):
+        if match := re.fullmatch(rf"{google}(?:-({NUMBER})|(:.*))?", bare):
             return f"tpu-{ours}" + _size(name, match[1], match[2], cores)
     if folded in aliases.values():
         return folded
     for alias in sorted(aliases, key=len, reverse=True):
-        if match := re.fullmatch(rf"{re.escape(alias)}((?:-[1-9]\d*|:.*)?)", bare):
+        if match := re.fullmatch(rf"{re.escape(alias)}((?:-{NUMBER}|:.*)?)", bare):
             return aliases[alias] + match[1]
     return folded
 
@@ -60,6 +62,8 @@ def unknown(name: str, known: Iterable[str]) -> InputError:
     >>> str(unknown("gpu-h1000", ["gpu-h100", "gpu-t4", "tpu-v5e-1"]))[:60]
     "unknown target 'gpu-h1000': did you mean gpu-h100 or gpu-t4?"
     """
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}…"
     nearest = difflib.get_close_matches(name.casefold(), known, n=_SUGGESTIONS, cutoff=0.5)
     hint = f"did you mean {_enumerate(nearest)}? " if nearest else ""
     return InputError(f"unknown target {name!r}: {hint}--list-targets shows all")

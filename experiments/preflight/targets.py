@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.hardware import Cell, Device, table
 from experiments.preflight import gpu_description, target_names
+from experiments.preflight.target_names import NUMBER
 from jaxcnn.errors import InputError
 
 # What Colab's menu offers without payment; one device each.
@@ -127,7 +128,7 @@ class Target:
 
 
 def find(names: str) -> list[Target]:
-    """Targets by their comma-separated names; a group stands for its members.
+    """Targets by their comma-separated names, each once; a group stands for its members.
 
     Raises:
       InputError: an unknown target, or a slice of a size that does not exist.
@@ -136,8 +137,8 @@ def find(names: str) -> list[Target]:
     [('v5e:2x2', 4), ('v4:2x2x1', 4), ('1x1x8', 8)]
     """
     stripped = [name.strip() for name in names.split(",")]
-    members = [member for name in stripped for member in GROUPS.get(name, (name,))]
-    return [target(name) for name in dict.fromkeys(members)]
+    members = [member for name in stripped for member in GROUPS.get(name.casefold(), (name,))]
+    return list({resolved.name: resolved for resolved in map(target, members)}.values())
 
 
 def target(name: str) -> Target:
@@ -152,11 +153,11 @@ def target(name: str) -> Target:
       InputError: an unknown target, or a slice of a size that does not exist.
     """
     requested, name = name, target_names.canonical(name, _aliases())
-    if match := re.fullmatch(r"cpu(?:-([1-9]\d*))?", name):
+    if match := re.fullmatch(rf"cpu(?:-({NUMBER}))?", name):
         count = _check_count(name, int(match[1] or 1))
         return Target(name, "cpu", str(count), chips=count, devices=count)
     for row in _rows("gpu"):
-        if match := re.fullmatch(rf"gpu-{row['name']}(?:-([1-9]\d*))?", name):
+        if match := re.fullmatch(rf"gpu-{row['name']}(?:-({NUMBER}))?", name):
             count = int(match[1] or 1)
             if count > MAX_GPUS:
                 raise InputError(
@@ -164,8 +165,8 @@ def target(name: str) -> Target:
                 )
             return _gpu(name, row, count)
     for row in _rows("tpu"):
-        shape = r"[1-9]\d*(?:x[1-9]\d*)+"
-        if match := re.fullmatch(rf"tpu-{row['name']}(?:-([1-9]\d*)|:({shape}))?", name):
+        shape = rf"{NUMBER}(?:x{NUMBER})+"
+        if match := re.fullmatch(rf"tpu-{row['name']}(?:-({NUMBER})|:({shape}))?", name):
             return _tpu(name, row, match[1], match[2])
     raise target_names.unknown(requested, known_names())
 
@@ -209,6 +210,8 @@ def _tpu(name: str, row: Row, number: str | None, shape: str | None) -> Target:
             f"--target={name}: {row['name']} has no slice of {shape}; "
             f"its slices are {', '.join(row['slices'])}{_CUBES if 'largest' in row else ''}"
         )
+    if shape is None and number is None:
+        name = f"{name}-{next(iter(shapes))}"
     shape = shape or (shapes[int(number)] if number else row["slices"][0])
     chips = _check_count(name, _chip_count(shape))
     generation = "tpu7x" if row["name"] == "7x" else row["name"]

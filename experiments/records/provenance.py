@@ -45,8 +45,13 @@ def describe(backend: Backend) -> dict[str, Any]:
         "cpu_bfloat16": native.bfloat16_instructions() if backend.platform == "cpu" else None,
         "matmul_precision": matmul_precision(),
         "source": source_revision(),
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        "time": now(),
     }
+
+
+def now() -> str:
+    """The time as in a record, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def matmul_precision() -> str:

@@ -72,7 +72,7 @@ def load(
         [
             file
             for path in paths
-            for file in ([path] if path.is_file() else sorted(path.glob("*/*.json")))
+            for file in ([path] if path.is_file() else _in_order(path.glob("*/*.json")))
         ],
         validated,
     )
@@ -108,7 +108,7 @@ def find(
     results: epath.Path, study: str, case: str, statuses: Sequence[str] = ("ok",)
 ) -> Record | None:
     """The newest record of a case with one of these statuses, or None."""
-    records, _ = _read(sorted((results / study).glob(f"{case}*.json")))
+    records, _ = _read(_in_order((results / study).glob(f"{case}*.json")))
     matches = [r for r in records if (r.study, r.case) == (study, case) and r.status in statuses]
     return matches[-1] if matches else None
 
@@ -117,6 +117,17 @@ def latest(records: Iterable[Record]) -> list[Record]:
     """The newest record of each case on each machine."""
     newest = {(r.study, r.case, r.provenance.get("machine")): r for r in records}
     return list(newest.values())
+
+
+def _in_order(files: Iterable[epath.Path]) -> list[epath.Path]:
+    """By name; files of one case and machine in the order in which `write` numbered them."""
+
+    def key(file: epath.Path) -> tuple[epath.Path, str, int]:
+        name, _, number = file.stem.rpartition(".")
+        is_numbered = bool(re.fullmatch(r"[0-9]{1,9}", number))
+        return file.parent, *((name, int(number)) if is_numbered else (file.stem, 1))
+
+    return sorted(files, key=key)
 
 
 def _read(paths: Iterable[epath.Path], validated: bool = False) -> tuple[list[Record], list[str]]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.analysis.comparison import differences, pairs, side_by_side
+from experiments.analysis.comparison import differences, pairs, samples, side_by_side
 from experiments.records import Record
 
 SETTINGS = {"model": "lenet5", "batch_size": 32}
@@ -47,6 +47,13 @@ def test_dispatches_are_divided_by_steps_and_the_first_of_a_session_is_ignored()
 
     ((_, second),) = side_by_side([dispatched("A", 1.0), dispatched("B", 3.0)])
     assert second.verdict.startswith("slower: takes 3.000 times as long (3.000 to 3.000)")
+
+
+@pytest.mark.parametrize("steps", [None, 0])
+def test_damaged_dispatches_leave_the_record_without_samples(steps):
+    times = {"dispatch_time": [9.0, 1.0, 1.0], "dispatch_steps": [1, steps, 1]}
+    record = timed("A", [0.1], samples=times | {"dispatch_session": [0, 0, 0]})
+    assert samples(record, "step_time") == []
 
 
 OF_ANOTHER_STUDY = Record(

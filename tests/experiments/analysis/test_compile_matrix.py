@@ -60,6 +60,23 @@ def test_images_of_two_sizes_are_two_networks():
     assert matrix.counts == {"compiled": 2, "does not fit": 1}
 
 
+def test_meshes_and_numbers_of_classes_have_cells_of_their_own():
+    plain = record("a", "t", "predicted")
+    wide, narrow, few = (
+        dataclasses.replace(plain, settings=plain.settings | changes, status=status)
+        for changes, status in (
+            ({"strategy": "data_tensor", "mesh": "8x1"}, "predicted"),
+            ({"strategy": "data_tensor", "mesh": "1x8", "microbatches": 2}, "out_of_memory"),
+            ({"num_classes": 10, "channels": 1}, "out_of_memory"),
+        )
+    )
+    matrix = compile_matrix.portability([plain, wide, narrow, few])
+    assert matrix.counts == {"compiled": 2, "does not fit": 2}
+    assert [row.network for row in matrix.rows] == ["a", "a, 10 classes, 1 channels"]
+    strategies = [column.strategy for column in matrix.columns]
+    assert strategies[1:] == ["data_tensor 8x1", "data_tensor 1x8, 2 microbatches"]
+
+
 def test_a_batch_that_was_only_lowered_is_not_refused():
     records = [record("a", "t", "predicted", batch=8), record("a", "t", "unsupported", batch=16)]
     (cell,) = compile_matrix.portability(records).cells.values()

@@ -96,6 +96,9 @@ def test_inferences_relative_to_our_tpu_or_cpu(documents):
     assert (values["cpu"], values["gpu"]) == (pytest.approx(0.25), pytest.approx(0.5))
     too_slow = [inference("a", 400.0, "gpu", latency=0.02)]
     assert published_figures([*documents, *cpu, *too_slow]) == []
+    other = inference("a", 900.0, "gpu")
+    other.provenance["machine"] = "other"
+    assert published_figures([*documents, *gpu, other]) == [], "neither a TPU nor a CPU"
 
 
 def kernel(name: str, seconds: float, flops: float, **provenance) -> Record:

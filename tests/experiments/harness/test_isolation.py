@@ -205,6 +205,7 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path):
         memory__stat="anon 3700\ninactive_file 300\n",
     )
     assert limits.free_memory(tmp_path) == 1300
+    assert limits.total_memory(tmp_path) == 5000
 
 
 def test_the_first_version_of_control_groups(tmp_path):
@@ -217,6 +218,7 @@ def test_the_first_version_of_control_groups(tmp_path):
     write_group(tmp_path, "memory/box", **names)
     write_group(tmp_path, "memory", **names | {"memory__limit_in_bytes": "9223372036854771712"})
     assert limits.free_memory(tmp_path) == 1200
+    assert limits.total_memory(tmp_path) == 5000
 
 
 def test_without_control_groups_the_free_memory_is_that_of_the_machine(tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Load of other programs and a falling clock rate, as `psutil` reports them, in the noise."""
 
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from types import SimpleNamespace
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from experiments.measure.machine_load import take_snapshot
 from experiments.measure.timing import time_call
 
 Times = namedtuple("Times", "user nice system idle iowait")
@@ -51,6 +54,14 @@ def test_other_programs_and_a_falling_clock_are_reported(monkeypatch):
         "throttled: the processor's clock fell; other programs took 20 % of the processors"
         in noise.verdict
     )
+
+
+def test_time_of_children_that_have_ended_is_ours():
+    busy = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    with subprocess.Popen([sys.executable, "-c", busy]) as child:
+        before = take_snapshot()
+        child.wait()
+    assert take_snapshot().own - before.own >= 0.2
 
 
 @pytest.mark.parametrize("frequency", [None, SimpleNamespace(current=2600.0, max=0.0)])

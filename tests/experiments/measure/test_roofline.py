@@ -11,7 +11,6 @@ T4 = Roofline(peak=65e12, bandwidth=320e9)  # ridge: 65000 / 320 = 203.125 FLOP/
 
 def test_at_the_ridge_arithmetic_and_memory_take_equally_long():
     assert T4.ridge == 203.125
-    assert T4.attainable(T4.ridge) == 65e12
     assert T4.limit(flops=203_125, bytes=1000) == "compute"
     assert T4.limit(flops=203_124, bytes=1000) == "memory"
 
@@ -32,13 +31,6 @@ def test_the_longer_of_both_times_is_the_bound(flops, bytes, seconds, limit):
     assert T4.limit(flops, bytes) == limit
 
 
-def test_attainable_flops_rise_with_the_intensity_up_to_the_peak():
-    assert T4.attainable(0) == 0
-    assert T4.attainable(0.25) == 80e9
-    assert T4.attainable(100) == 32e12
-    assert T4.attainable(1365) == T4.attainable(math.inf) == 65e12
-
-
 @pytest.mark.parametrize(("peak", "bandwidth"), [(0, 1), (1, -1), (math.nan, 1), (1, math.inf)])
 def test_peak_and_bandwidth_must_be_positive_and_finite(peak, bandwidth):
     with pytest.raises(ValueError, match="must be a positive number"):
@@ -49,5 +41,3 @@ def test_peak_and_bandwidth_must_be_positive_and_finite(peak, bandwidth):
 def test_negative_work_is_rejected(flops, bytes):
     with pytest.raises(ValueError, match="must not be negative"):
         T4.bound(flops, bytes)
-    with pytest.raises(ValueError, match="must not be negative"):
-        T4.attainable(min(flops, bytes) if flops == flops and bytes == bytes else math.nan)

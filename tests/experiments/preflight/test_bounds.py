@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
+from experiments import records
 from experiments.measure.collectives import Collective
 from experiments.preflight import targets
 from experiments.preflight.bounds import bound
 from experiments.preflight.communication import used_links
-from experiments.preflight.measured_cases import measured_step_time
+from experiments.preflight.measured_cases import measured_records, measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
 from experiments.records import Record
@@ -191,6 +192,39 @@ def test_a_case_is_compared_with_its_own_measured_records():
     device, settings = targets.target("tpu-v5e-1").device, rows[1].settings
     assert measured_step_time(rows, device, 1, settings) == 3e-3
     assert measured_step_time(rows, device, 4, settings) is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"microbatches": 8}, {"num_classes": 10}, {"mesh": "1x1"}, {"channels": 1}]
+)
+def test_a_case_is_not_compared_with_another_program(changes):
+    row = measured(3e-3, 2)
+    device, settings = targets.target("tpu-v5e-1").device, row.settings
+    other = dataclasses.replace(row, settings=settings | changes)
+    assert measured_step_time([row], device, 1, settings | changes) is None
+    assert measured_step_time([other], device, 1, settings) is None
+    assert measured_step_time([other], device, 1, settings | changes) == 3e-3
+    frozen = dataclasses.replace(row, settings=settings | {"freeze": True})
+    assert measured_step_time([frozen], device, 1, settings) is None
+    exact = dataclasses.replace(row, provenance=row.provenance | {"matmul_precision": "highest"})
+    assert measured_step_time([exact], device, 1, settings) is None
+    assert measured_step_time([exact], device, 1, settings, "highest") == 3e-3
+
+
+def test_measured_records_are_sorted_by_time_and_read_again_when_there_are_more(tmp_path):
+    def write(time: str) -> None:
+        row = measured(3e-3, 2)
+        origin = row.provenance | {"time": time}
+        records.write(dataclasses.replace(row, provenance=origin), tmp_path)
+
+    published = measured_records()
+    write("2000-01-01T00:00:00+00:00")
+    write("1999-01-01T00:00:00+00:00")
+    times = [record.provenance.get("time", "") for record in measured_records(str(tmp_path))]
+    assert times == sorted(times) and len(times) == len(published) + 2
+    write("2001-01-01T00:00:00+00:00")
+    assert len(measured_records(str(tmp_path))) == len(published) + 3
+    assert measured_records(str(tmp_path / "none")) == published
 
 
 def test_a_case_is_not_compared_with_another_image_size_or_precision():

@@ -250,8 +250,32 @@ def test_a_batch_that_does_not_divide_is_an_input_error():
         check(step, state, batch | {"y": jax.ShapeDtypeStruct((7,), jnp.int32)}, ["cpu"])
     with pytest.raises(InputError, match="target"):
         check(step, state, batch, ["tpu-v99"])
-    with pytest.raises(InputError, match="time_limit=-1: must be a positive number"):
-        check(step, state, batch, ["cpu"], time_limit=-1)
+    for limit in (-1, "5"):
+        with pytest.raises(InputError, match=f"time_limit={limit!r}: must be a positive number"):
+            check(step, state, batch, ["cpu"], time_limit=limit)
+
+
+@pytest.mark.parametrize("name", ["a/b", "../a", "", ".hidden"])
+def test_a_name_that_is_no_part_of_a_file_is_rejected_before_anything_is_compiled(name):
+    with pytest.raises(InputError, match="it is part of a file's name"):
+        check(*linen_step(), ["cpu"], name=name)
+
+
+def test_a_folder_that_cannot_be_written_is_rejected_before_anything_is_compiled(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write there"):
+        check(*linen_step(), ["cpu"], results=str(tmp_path / "file"))
+
+
+def test_the_newest_of_two_checks_of_one_name_counts(tmp_path, compiled):
+    compiled()
+    for size in (16, 32):
+        weights = jax.ShapeDtypeStruct((size, size), jnp.float32)
+        images = jax.ShapeDtypeStruct((8, size), jnp.float32)
+        step = lambda w, x: w + x.T @ (x @ w)  # noqa: E731
+        check(step, weights, images, ["gpu-t4"], largest=False, results=str(tmp_path))
+    (newest,) = records.latest(records.load([tmp_path])[0])
+    assert newest.metrics["flops_per_step"] == 2 * 2 * 8 * 32 * 32
 
 
 def test_flops_that_depend_on_the_data_are_an_input_error():

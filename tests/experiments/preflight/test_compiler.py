@@ -107,6 +107,16 @@ def test_a_process_that_is_lost_is_replaced(monkeypatch, tmp_path):
             assert compiler(CompileRequest(SMALL, CPU)).state == "compiled"
 
 
+def test_a_process_that_has_ended_between_two_programs_is_replaced(tmp_path):
+    with compiler_process.shared_process():
+        for number in range(2):
+            with compilers.Compiler(CPU, time_limit=60.0, folder=tmp_path / str(number)) as one:
+                assert one(CompileRequest(SMALL, CPU)).state == "compiled"
+            with compiler_process.current_process() as process:
+                process._process.kill()
+                process._process.join()
+
+
 def test_a_process_that_does_not_start_is_a_failure_of_its_case_alone(monkeypatch):
     def no_memory(process):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

@@ -16,7 +16,6 @@ from jaxcnn.errors import InputError
         ("tpu-v5p-8", "v5p:2x2x1", 4, 4),
         ("tpu-7x-4", "tpu7x:2x2x1", 4, 8),
         ("tpu-v5e:2x4", "v5e:2x4", 8, 8),
-        ("tpu-v6e", "v6e:1x1", 1, 1),
         ("tpu-v4:4x4x12", "v4:4x4x12", 192, 192),
         ("gpu-a100-80gb", "1x1x1", 1, 1),
         ("gpu-a100-8", "1x1x8", 8, 8),
@@ -62,6 +61,7 @@ def test_impossible_targets_are_refused(name, message):
         ("tpu7x-8", "tpu-7x-4"),  # Google counts cores, of which a chip has two
         ("tpu7x:2x2x2", "tpu-7x:2x2x2"),
         ("v4-8", "tpu-v4-8"),
+        ("tpu-v6e", "tpu-v6e-1"),
         ("V6E-4", "tpu-v6e-4"),
         ("a100-40gb", "gpu-a100"),
         ("gpu-a100-40gb-8", "gpu-a100-8"),
@@ -109,9 +109,16 @@ def test_slices_have_the_published_interconnect():
 
 
 def test_groups_stand_for_their_members_and_duplicates_are_dropped():
-    names = [target.name for target in targets.find("colab,gpu-t4,cpu")]
+    names = [target.name for target in targets.find("Colab,gpu-t4,T4,v5e,tpu-v5e,cpu")]
     assert names == ["tpu-v5e-1", "gpu-t4", "cpu"]
     assert {target.platform for target in targets.find("all")} == {"cpu", "gpu", "tpu"}
+
+
+@pytest.mark.parametrize("prefix", ["gpu-t4-", "cpu-", "tpu-v5e:", "tpu7x-", "tpu-v5e-"])
+def test_a_number_with_thousands_of_digits_is_an_unknown_target(prefix):
+    with pytest.raises(InputError, match=f"unknown target '{prefix}999.*…'") as error:
+        targets.find(prefix + "9" * 5000)
+    assert len(str(error.value)) < 300
 
 
 def test_every_target_is_a_row_of_the_device_table():

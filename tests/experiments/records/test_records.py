@@ -59,6 +59,14 @@ def test_a_file_is_never_replaced(tmp_path):
     assert [r.provenance["time"] for r in records.latest(loaded)] == ["2"]
 
 
+def test_files_of_one_time_are_in_the_order_in_which_they_were_written(tmp_path):
+    for number in range(11):
+        records.write(make_record(metrics={"step_time": float(number)}), tmp_path)
+    loaded, _ = records.load([tmp_path])
+    assert [r.metrics["step_time"] for r in loaded] == list(range(11))
+    assert records.find(tmp_path, "train", "a").metrics["step_time"] == 10
+
+
 def test_a_case_on_two_machines_is_two_files_and_two_records(tmp_path):
     for machine in ("1a", "2b", "2b"):
         records.write(
