@@ -26,6 +26,7 @@ SIGNALS = tuple(
 )
 
 _patience = PATIENCE  # of the case that is being measured; `request` changes it
+_is_requested = False  # whether `request` has interrupted a case
 Handler = Callable[[int, FrameType | None], None]
 
 
@@ -59,8 +60,8 @@ def request(patience: float) -> None:
     """
     if signal.getsignal(signal.SIGINT) in (_end_at_once, signal.default_int_handler):
         return
-    global _patience
-    _patience = patience
+    global _patience, _is_requested
+    _patience, _is_requested = patience, True
     main = threading.main_thread().ident
     if main is not None:
         signal.pthread_kill(main, signal.SIGINT)
@@ -125,13 +126,14 @@ def raising() -> Iterator[None]:
 def exit_with(code: int) -> NoReturn:
     """Ends the process; after an interruption or an error without libraries' clean-up.
 
-    The clean-up may crash, or print what threads of TensorStore had left to do. While it runs the
-    signals are ignored: the command is complete, and Python gives up its handlers meanwhile.
+    The clean-up may crash, as threads may still compile a program for a case that was interrupted,
+    or print what threads of TensorStore had left to do. While it runs the signals are ignored: the
+    command is complete, and Python gives up its handlers meanwhile.
     """
     joined = sys.modules.get("jaxcnn.distributed")  # several processes have to take leave
     if joined and joined.is_distributed():
         sys.exit(code)
-    if code not in (BAD_INPUT, INTERRUPTED):
+    if code not in (BAD_INPUT, INTERRUPTED) and not _is_requested:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         sys.exit(code)

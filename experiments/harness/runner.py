@@ -80,7 +80,7 @@ def run_study(
         except (TimeIsUp, KeyboardInterrupt, training.Interrupted):
             if not limit.is_over:
                 raise
-            line = f"time is up: {name} has {len(results)} cases; the same command goes on"
+            line = f"time is up before study {name} was finished; the same command goes on"
             console.print(line, markup=False, highlight=False)
     measured = [record for record, _ in results]
     if not measured:

@@ -15,6 +15,7 @@ STATUSES = ("ok", "out_of_memory", "unsupported", "failed", "predicted")
 # Fields that schema 1 gained after its first records. They are left out of a file where they are
 # empty, so that older readers can use it; an older reader ignores those it does not know.
 _OPTIONAL = ("dataset_summary", "mistakes")
+_REQUIRED = ("study", "case", "status", "settings")
 
 # Names in older records, and what they are called now; applied when a record is read.
 RENAMED_FIELDS = {"data_look": "dataset_summary"}
@@ -91,6 +92,8 @@ def from_json(entry: Any, *, validated: bool = False) -> Record:
     """
     if not isinstance(entry, dict) or "schema" not in entry:
         raise ValueError("not a record")
+    if missing := [name for name in _REQUIRED if name not in entry]:
+        raise ValueError(f"not a record: no {' and no '.join(missing)}")
     schema = entry["schema"]
     if isinstance(schema, int) and schema > SCHEMA:
         raise ValueError(f"schema {str(schema)[:20]} is newer than {SCHEMA}; update jaxcnn")

@@ -31,6 +31,9 @@ class ReportConfig:
     """For --serve; 0 is any free port."""
 
 
+_HTML = (".html", ".htm", "")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Writes the page.
 
@@ -58,13 +61,21 @@ def _build(config: ReportConfig, console: "Console") -> int:
         console.print(f"report: {server.url} (Ctrl-C ends it)", soft_wrap=True, highlight=False)
         server.serve_forever()
     out = output_files.check(config.out)
-    if out.suffix.lower() in rendering.SUFFIXES:
+    suffix = out.suffix.lower()
+    if suffix in rendering.SUFFIXES:
         rendering.browser(f"--out={config.out}")
-    loaded, _ = records.load(folders)
+    elif suffix not in _HTML:
+        raise InputError(
+            f"--out={config.out}: unknown suffix {suffix!r}; known: "
+            f"{', '.join((*_HTML[:-1], *rendering.SUFFIXES))}"
+        )
+    loaded, problems = records.load(folders)
     page = report.write_page(folders, out)
     for sentence in report.sentences(records.latest(loaded)):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-    if not loaded:
+    for problem in problems:
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    if not loaded and not problems:
         console.print("no records yet: measure with `python -m experiments.run`", markup=False)
     console.print(f"report: {page}", soft_wrap=True, highlight=False)
     return OK

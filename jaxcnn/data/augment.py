@@ -148,6 +148,19 @@ def standardize_per_image(images: Array) -> Array:
     return (images - mean) / jnp.maximum(std, min_std)
 
 
+def unit_scale(images: Array, keys: Array | None) -> Array:
+    """Bytes 0 … 255 to f32 0 … 1; floats pass through unchanged. Does not use `keys`.
+
+    Raises:
+      InputError: the images are neither.
+    """
+    if images.dtype == jnp.uint8:
+        return images.astype(jnp.float32) / 255
+    if not jnp.issubdtype(images.dtype, jnp.floating):
+        raise InputError(f"images of dtype {images.dtype}: give bytes (uint8) or floats in 0 … 1")
+    return images
+
+
 def make_preprocess(
     names: tuple[str, ...] = (),
     mean: tuple[float, ...] = (0.0,),
@@ -172,9 +185,10 @@ def make_preprocess(
         `standardize_per_image`.
 
     Returns:
-      ``preprocess(images: u8[N, H, W, C], keys: key[N] | None) -> f32[N, height, width, C]``, which
-      augments only if `keys` are passed. Tracing it with images smaller than `size` raises
-      `InputError`.
+      ``preprocess(images, keys: key[N] | None) -> f32[N, height, width, C]``, of bytes or of floats
+      in 0 … 1 ``[N, H, W, C]``, which augments only if `keys` are passed. Tracing it raises
+      `InputError` for images that are neither, or smaller than `size`, and for a `mean` or `std` of
+      another number of channels.
 
     Raises:
       InputError: an unknown augmentation, or a size below 1.
@@ -190,10 +204,16 @@ def make_preprocess(
         raise InputError(f"image size {size[0]}×{size[1]}: both sides must be 1 or more")
 
     def preprocess(images: Array, keys: Array | None) -> Array:
+        for name, values in (("mean", mean), ("std", std)):
+            if len(values) not in (1, images.shape[-1]):
+                raise InputError(
+                    f"{name} {values}: give one number, or one for each of the "
+                    f"{images.shape[-1]} channels"
+                )
         target = _target_size(images, size)
         if keys is None or not set(CROPS).intersection(names):
             images = center_crop(images, target)
-        images = images.astype(jnp.float32) / 255
+        images = unit_scale(images, keys).astype(jnp.float32)
         if keys is not None:
             images = _augment(images, keys, names, target)
         if per_image:

@@ -188,6 +188,16 @@ def channel_statistics(split: Split, shape: Shape) -> tuple[tuple[float, ...], t
     """
     count = min(_STATISTICS_EXAMPLES, len(split))
     rows = np.linspace(0, len(split) - 1, count).astype(int)
-    pixels = as_arrays(Subset(split, rows), shape).images.reshape(-1, shape[2]) / 255
-    std = pixels.std(axis=0)
-    return tuple(pixels.mean(axis=0).tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+    pixels = as_arrays(Subset(split, rows), shape).images.reshape(-1, shape[2])
+    values = np.arange(256) / 255
+    shares = [np.bincount(channel, minlength=256) / len(channel) for channel in pixels.T]
+    means = [float(share @ values) for share in shares]
+    variances = [
+        float(share @ (values - mean) ** 2) for share, mean in zip(shares, means, strict=True)
+    ]
+    is_constant = [np.count_nonzero(share) == 1 for share in shares]
+    stds = [
+        1.0 if constant else math.sqrt(variance)
+        for variance, constant in zip(variances, is_constant, strict=True)
+    ]
+    return tuple(means), tuple(stds)

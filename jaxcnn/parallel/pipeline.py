@@ -91,8 +91,16 @@ class Pipeline(Strategy):
         return self._network
 
     def create(self, build: Build) -> tuple[TrainState, TrainStep]:
-        """A new train state in host memory, from which `place` copies each stage, and its step."""
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        """A new train state, from which `place` copies each stage, and its step.
+
+        It is in host memory; on the first device if JAX was started without a CPU, as by
+        ``JAX_PLATFORMS=cuda``.
+        """
+        try:
+            device = jax.local_devices(backend="cpu")[0]
+        except RuntimeError:
+            device = self.devices[0]
+        with jax.default_device(device):
             return build()
 
     def place(self, state: TrainState) -> TrainState:

@@ -2,9 +2,9 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -39,9 +39,7 @@ class Pmap(Strategy):
         return state, step
 
     def place(self, state: TrainState) -> TrainState:
-        count = len(self.devices)
-        stacked = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
-        return jax.device_put(stacked, self.state_placement)
+        return jax.tree.map(self._replicate, state)
 
     def place_batch(self, batch: PyTree) -> PyTree:
         self._check_rows(row_count(batch))
@@ -72,6 +70,12 @@ class Pmap(Strategy):
 
     def fetch(self, state: TrainState) -> TrainState:
         return jax.device_get(jax.tree.map(lambda x: x[0], state))
+
+    def _replicate(self, leaf: Any) -> Array:
+        """``[devices, …]``, of which each device gets its copy without those of the others."""
+        copies = [jax.device_put(leaf[None], device) for device in self.devices]
+        shape = len(copies), *leaf.shape
+        return jax.make_array_from_single_device_arrays(shape, self.state_placement, copies)
 
     def _share(self, rows: Array) -> Array:
         size = len(rows) // len(self.devices)

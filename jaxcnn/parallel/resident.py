@@ -46,7 +46,16 @@ class ResidentTraining:
     def run_steps(
         self, state: TrainState, step: int, count: int
     ) -> tuple[TrainState, dict[str, np.ndarray]]:
-        """Takes `count` steps of one epoch, see `training.fit`; donates the placed state."""
+        """Takes `count` steps of one epoch, see `training.fit`; donates the placed state.
+
+        Raises:
+          InputError: the epoch of `step` has fewer steps left.
+        """
+        left = self.steps_per_epoch - step % self.steps_per_epoch
+        if not 1 <= count <= left:
+            raise InputError(
+                f"{count} steps after step {step}: the epoch has {left} left; take 1 to {left}"
+            )
         with jax.transfer_guard("disallow"):
             state, metrics = self.train(state, self.data, self._place_count(count))
             return state, {name: rows[:count] for name, rows in jax.device_get(metrics).items()}

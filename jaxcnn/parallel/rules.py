@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, require_known
 
 DATA, TENSOR = "data", "tensor"  # mesh axes
 Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 Path = tuple[str, ...]
 
+_KINDS = ("parameter", "statistic")
 _PARAMETER_FIELDS = ("params", "frozen")  # of `TrainState`
 
 
@@ -57,6 +58,18 @@ class Rule:
     spec: PartitionSpec | LargestAxis
     kind: Literal["parameter", "statistic"] = "parameter"
     strict: bool = True
+
+    def __post_init__(self):
+        try:
+            re.compile(self.path)
+        except re.error as error:
+            raise InputError(f"rule {self.path!r}: no regular expression ({error})") from error
+        require_known("kind of rule", self.kind, _KINDS)
+        if not isinstance(self.spec, PartitionSpec | LargestAxis):
+            raise InputError(
+                f"rule {self.path!r}: spec {self.spec!r} must be a jax.sharding.PartitionSpec or a "
+                "LargestAxis"
+            )
 
 
 # Every parameter; the optimizer state and the moving average follow.

@@ -137,7 +137,9 @@ def strategy(
     >>> int(metrics["count"])
     8
     """
-    devices = tuple(devices or jax.devices())
+    devices = tuple(jax.devices() if devices is None else devices)
+    if not devices:
+        raise InputError("devices is empty: give at least one, or leave it out for all")
     name = resolve(name, len(devices))
     kind = STRATEGIES[name]
     if issubclass(kind, MeshStrategy):

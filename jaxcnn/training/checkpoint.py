@@ -53,6 +53,7 @@ class Checkpoints:
         self.folder = epath.Path(folder).expanduser().resolve()
         self._identity = json.loads(json.dumps(identity))
         self._managers: dict[str, ocp.CheckpointManager] = {}
+        self._is_begun = False  # by this object: it has restored or saved a state
 
     def save(self, state: TrainState, best: TrainState | None, history: History) -> None:
         """Saves both states, the best one first.
@@ -64,8 +65,10 @@ class Checkpoints:
           history: saved with ``last``.
 
         Raises:
-          InputError: they cannot be written, as on a full disk; the save before them is intact.
+          InputError: the folder has states that were not restored, or they cannot be written, as on
+            a full disk; what was saved before is intact.
         """
+        self._require_own_folder()
         try:
             with _quiet_orbax():
                 self._write_identity()
@@ -98,6 +101,7 @@ class Checkpoints:
                 raise self._damaged(f"it has no {_IDENTITY}")
             return None
         self._check_identity(ignored)
+        self._is_begun = True
         try:
             step = self._manager("last").latest_step()
             if step is None:
@@ -181,6 +185,25 @@ class Checkpoints:
         state = TrainState(**{field: saved["state"][names[field]] for field in names})
         return state, saved.get("history")
 
+    def _require_own_folder(self) -> None:
+        """Rejects the folder of another run, and one whose states were not restored.
+
+        Their steps would be kept in place of those of this run.
+        """
+        if self._is_begun:
+            return
+        has_identity, has_saves = distributed.maximum(
+            (int((self.folder / _IDENTITY).exists()), int((self.folder / "last").exists()))
+        )
+        if has_identity:
+            self._check_identity(())
+        if has_saves and self._manager("last").latest_step() is not None:
+            raise InputError(
+                f"the checkpoint in {self.folder} was not restored: call restore() first to go on "
+                "from it, delete() to start anew, or choose another folder"
+            )
+        self._is_begun = True
+
     def _write_identity(self) -> None:
         if not distributed.is_main() or (self.folder / _IDENTITY).exists():
             return
@@ -204,13 +227,13 @@ class Checkpoints:
         if differences:
             raise InputError(
                 f"the checkpoint in {self.folder} is of another run: {'; '.join(differences)}. "
-                "Choose another folder, or start anew with --force"
+                "Choose another folder, or delete that one to start anew (--force does)"
             )
 
     def _damaged(self, error: Exception | str) -> InputError:
         return InputError(
             f"the checkpoint in {self.folder} is damaged ({_reason(error)}); "
-            "delete that folder or start anew with --force"
+            "delete that folder to start anew (--force does)"
         )
 
 

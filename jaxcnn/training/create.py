@@ -12,8 +12,9 @@ from flax import nnx
 from jax import Array
 
 from jaxcnn import fast_layers
+from jaxcnn.data.augment import unit_scale
 from jaxcnn.errors import InputError, require_known
-from jaxcnn.training.network import Mix, Network, Objective, Preprocess, unit_scale
+from jaxcnn.training.network import Mix, Network, Objective, Preprocess
 from jaxcnn.training.objective import classification, weight_decay_penalty
 from jaxcnn.training.precision import precision as precision_named
 from jaxcnn.training.state import TrainState
@@ -64,8 +65,8 @@ def create(
       The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
-      InputError: an unknown precision or layer, a value that is not allowed, or a setting of a
-        layer that cannot be hashed.
+      InputError: a model that is no NNX module, an unknown precision or layer, a value that is not
+        allowed, or a setting of a layer that cannot be hashed.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -77,6 +78,12 @@ def create(
     if not 0 <= ema_decay < 1:
         raise InputError(f"ema_decay {ema_decay}: must be 0 or lie between 0 and 1, such as 0.999")
     policy = precision_named(precision)
+    if not isinstance(model, nnx.Module):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise InputError(
+            f"model {kind}: must be a module of Flax NNX, not its class; jaxcnn.models.adapters "
+            "turns networks of Linen, Equinox and plain functions into one"
+        )
     model = nnx.clone(model)
     nnx.pop(model, nnx.Intermediate)  # of earlier calls
     if accelerate:
@@ -88,7 +95,7 @@ def create(
     random_state = tuple(
         path
         for path, variable in nnx.to_flat_state(states[-1])
-        if issubclass(variable.type, nnx.RngState)
+        if isinstance(variable, nnx.Variable) and issubclass(variable.type, nnx.RngState)
     )
     layers = sorted(map(str, {**params, **frozen}))
     for name in (*trainable, *weight_decay_layers):

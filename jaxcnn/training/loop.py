@@ -87,6 +87,8 @@ class FitConfig:
             raise InputError(
                 "the batch is larger than the training set: choose a smaller --batch-size"
             )
+        if not isinstance(self.patience, tuple):
+            raise InputError(f"patience {self.patience!r}: must be a tuple, such as (3,)")
         for name in ("epochs", "patience", "stages", "save_every"):
             values = getattr(self, name)
             for value in values if isinstance(values, tuple) else [values]:

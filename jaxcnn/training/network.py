@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from jaxcnn.data.augment import unit_scale
 from jaxcnn.errors import InputError
 from jaxcnn.training.objective import Batch, Metrics, classification
 from jaxcnn.training.precision import Precision, cast
@@ -23,19 +24,6 @@ Objective = Callable[..., Metrics]
 
 # Their statistics are those of an example: devices with other examples have no part in them.
 _OF_ONE_EXAMPLE = (nnx.LayerNorm, nnx.RMSNorm, nnx.GroupNorm, nnx.InstanceNorm)
-
-
-def unit_scale(images: Array, keys: Array | None) -> Array:
-    """The default `Preprocess`: bytes 0 … 255 to f32 0 … 1; floats pass through unchanged.
-
-    Raises:
-      InputError: the images are neither.
-    """
-    if images.dtype == jnp.uint8:
-        return images.astype(jnp.float32) / 255
-    if not jnp.issubdtype(images.dtype, jnp.floating):
-        raise InputError(f"images of dtype {images.dtype}: give bytes (uint8) or floats in 0 … 1")
-    return images
 
 
 @dataclass(frozen=True)

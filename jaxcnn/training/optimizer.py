@@ -77,6 +77,13 @@ def optimizer(
     -0.2
     """
     require_known("optimizer", name, OPTIMIZERS)
+    for what, value in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
+        if not 0 <= value < math.inf:
+            raise InputError(f"{what} {value}: must be 0 or a positive number")
+    if steps < 1 or steps_per_epoch < 1:
+        raise InputError(
+            f"steps {steps}, steps_per_epoch {steps_per_epoch}: both must be 1 or more"
+        )
     if not 0 <= clip_norm < math.inf:
         raise InputError(f"clip_norm {clip_norm}: must be 0, for no clipping, or a positive number")
     rate = schedule(

@@ -110,7 +110,7 @@ def to_safetensors(
     if layout == PYTORCH:
         names = _torchvision_names(model_name, set(weights))
         weights = {names[name]: to_torch(name, array) for name, array in weights.items()}
-    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in weights.items()}
     return save(arrays, {"format": FORMATS[layout], MODEL_KEY: model_name, **(metadata or {})})
 
 

@@ -22,7 +22,8 @@ def from_equinox(
 
     The module gets one image, as is usual for Equinox, and a key in training; the batch is
     vectorized by `jax.vmap`, whose axis has the name ``batch``. `equinox.nn.inference_mode` sets
-    the mode. Every image has its own key, the same on any number of devices, and under `jax.pmap`
+    the mode. Every image has its own key, the same on any number of devices and with any number of
+    microbatches, and under `jax.pmap`
     batch norm has the statistics of the global batch.
 
     Args:
@@ -72,8 +73,11 @@ def _keys(call: Call, rows: int) -> Array | None:
     """A key for each image, folded from its index in the global batch; None in evaluation."""
     if call.key is None:
         return None
-    first = lax.axis_index(call.axis_name) * rows if call.axis_name else 0
-    return jax.vmap(jax.random.fold_in, (None, 0))(call.key, first + jnp.arange(rows))
+    positions = call.batch_rows
+    if positions is None:
+        first = lax.axis_index(call.axis_name) * rows if call.axis_name else 0
+        positions = first + jnp.arange(rows)
+    return jax.vmap(jax.random.fold_in, (None, 0))(call.key, positions)
 
 
 def _over_axes(model: Any, axes: tuple[str, ...]) -> Any:

@@ -22,10 +22,12 @@ class Call:
     Attributes:
       key: a PRNG key in training, the same on all devices; None in evaluation.
       axis_name: the mapped axis over which `jax.pmap` divides the batch; None if it does not.
+      batch_rows: ``i32[N]``, the positions of the images in the global batch; None for 0, 1, 2, …
     """
 
     key: Array | None
     axis_name: str | None
+    batch_rows: Array | None = None
 
     @property
     def train(self) -> bool:
@@ -49,7 +51,8 @@ def from_functions(
         parameters and state.
       apply: ``apply(params, images)`` returns logits ``[N, classes]`` for images ``[N, H, W, C]``;
         with `stateful`, ``apply(params, state, images, key, train)`` returns logits and the next
-        state. The key is another one at each step, and None in evaluation (`train` is False).
+        state. The key is another one at each step, the same for all microbatches of a step, and
+        None in evaluation (`train` is False).
         Under `jax.pmap` each device has its own share of the images and its own key, and the mean
         of the devices' states is the next state.
       rngs: weights are drawn from the stream ``params``, keys from ``dropout``; either from the
@@ -95,6 +98,7 @@ class PureNetwork(nnx.Module):
         training mode and in evaluation mode, see `Call`.
       deterministic: True in evaluation; set by `nnx.Module.eval`.
       axis_name: the mapped axis over which the batch is divided; set by the train step.
+      batch_rows: the positions of the images in the global batch; set by the train step.
     """
 
     def __init__(self, params: PyTree, state: PyTree, function: Callable, rngs: nnx.Rngs):
@@ -103,6 +107,7 @@ class PureNetwork(nnx.Module):
         self.function = function
         self.deterministic = False
         self.axis_name: str | None = None
+        self.batch_rows: Array | None = None
         self.rngs = rngs["dropout"].fork()
 
     def __call__(self, images: Array) -> Any:
@@ -110,7 +115,10 @@ class PureNetwork(nnx.Module):
         params, state = self._params_layout.tree(self.params), self._state_layout.tree(self.state)
         with fast_on_cpu():
             outputs, new_state = self.function(
-                params, state, for_known_devices(images), Call(key, self.axis_name)
+                params,
+                state,
+                for_known_devices(images),
+                Call(key, self.axis_name, self.batch_rows),
             )
         if not self.deterministic:
             self._state_layout.assign(self.state, new_state)

@@ -10,6 +10,7 @@ import pytest
 from experiments import records, report
 from experiments.records import Record
 from experiments.report import page
+from experiments.report.__main__ import main
 
 CURVE = [
     {
@@ -228,3 +229,19 @@ report.write_page([folder], folder / "report.html")
     assert "note: step times: wandering" in completed.stdout
     page = without_scripts((tmp_path / "report.html").read_text())
     assert "42 %" in page and "300 TFLOP/$" in page and "step times: wandering" in page
+
+
+def test_the_command_names_unusable_files_and_unknown_suffixes(tmp_path, no_published, capsys):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.json").write_text('{"schema": 999, "study": "train"}')
+    (tmp_path / "train" / "b.json").write_text(
+        '{"schema": 1, "study": "train", "case": "b", "status": "ok"}'
+    )
+    out = tmp_path / "page.html"
+    assert main([f"--results={tmp_path}", f"--out={out}"]) == 0
+    text = capsys.readouterr().out
+    assert "a.json: left out (not a record: no case and no status and no settings)" in text
+    assert "b.json: left out (not a record: no settings)" in text
+    assert "no records yet" not in text
+    assert main([f"--results={tmp_path}", f"--out={tmp_path / 'page.docx'}"]) == 2
+    assert "unknown suffix '.docx'; known: .html, .htm, .pdf, .png" in capsys.readouterr().err

@@ -130,6 +130,7 @@ def test_an_unusable_record_is_reported_and_the_others_are_shown(
         "study": "train",
         "case": "good",
         "status": "ok",
+        "settings": {},
         "metrics": {"step_time": 0.5},
         "provenance": PROVENANCE,
     }
@@ -149,7 +150,7 @@ def test_nan_is_loaded_as_none(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "a.json").write_text(
         '{"schema": 1, "study": "train", "case": "a", "status": "ok", '
-        '"metrics": {"step_time": NaN}}'
+        '"settings": {}, "metrics": {"step_time": NaN}}'
     )
     ((record,), problems) = records.load([tmp_path])
     assert record.metrics["step_time"] is None and not problems

@@ -72,7 +72,7 @@ def test_a_visit_does_what_fits_and_the_next_one_goes_on(small, tmp_path, capsys
     assert run.main(command) == 0
     text = capsys.readouterr().out
     assert "left out: " in text and "/nonexistent" in text
-    assert "time is up: train has 0 cases; the same command goes on" in text
+    assert "time is up before study train was finished; the same command goes on" in text
     assert "not begun: the same command goes on" in text and "on the CPU" not in text
     assert (tmp_path / "report.html").exists()
     assert len(read_records(tmp_path, "descent")) == 3 and not read_records(tmp_path, "train")
@@ -119,7 +119,7 @@ def test_a_plan_and_json(small, tmp_path, capsys):
 def test_a_named_study_is_measured_alone_within_the_limit(tmp_path, capsys, end_time_when):
     end_time_when(lambda: last_step(tmp_path) > 0)
     assert run.main(arguments(tmp_path, *TRAINING, "--epochs=2000", "--save-every=5")) == 0
-    assert "time is up: train has 0 cases" in capsys.readouterr().out
+    assert "time is up before study train was finished" in capsys.readouterr().out
 
 
 ON_HOST = Item("on the CPU", ("--study=parity",), on_host=True)

@@ -210,3 +210,21 @@ def test_wide_numbers_do_not_widen_images(name):
         keys = jax.random.split(jax.random.key(0), 2)
         prepared = jax.eval_shape(make_preprocess((name,)), images, keys)
         assert prepared.dtype == np.float32
+
+
+def test_floats_are_taken_as_0_to_1_and_other_integers_are_refused():
+    images = np.arange(48, dtype=np.uint8).reshape(1, 4, 4, 3)
+    preprocess = make_preprocess(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    expected = (images / 255 - np.array([0.1, 0.2, 0.3])) / np.array([0.5, 0.6, 0.7])
+    np.testing.assert_allclose(preprocess(jnp.asarray(images), None), expected, atol=1e-6)
+    floats = jnp.asarray(images, jnp.float32) / 255
+    np.testing.assert_allclose(preprocess(floats, None), expected, atol=1e-6)
+    with pytest.raises(InputError, match="images of dtype int32: give bytes"):
+        preprocess(jnp.asarray(images, jnp.int32), None)
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_statistics_of_another_number_of_channels_are_refused(name):
+    preprocess = make_preprocess(**{name: (0.1, 0.2, 0.3)})
+    with pytest.raises(InputError, match=f"{name} .*: give one number, or one for each of the 1 "):
+        preprocess(jnp.ones((1, 4, 4, 1)), None)

@@ -306,6 +306,22 @@ def test_equinox_is_the_same_on_eight_devices(batch, devices):
         assert_close(run_steps(model, name, devices, batch), expected, rtol=1e-3)
 
 
+@pytest.mark.standard_promotion
+def test_every_image_of_equinox_has_its_own_key_in_every_microbatch():
+    """The outputs of equal images differ by their dropout alone."""
+    eqx = pytest.importorskip("equinox")
+    net = eqx.nn.Sequential([eqx.nn.Lambda(jnp.ravel), eqx.nn.Dropout(0.5)])
+    model = nnx.Sequential(
+        from_equinox(net, nnx.Rngs(0)), nnx.Linear(16, 10, use_bias=False, rngs=nnx.Rngs(1))
+    )
+    batch = {"image": np.ones((8, 4, 4, 1), np.float32), "label": np.zeros(8, np.int32)}
+    losses = []
+    for count in (1, 2, 4):
+        state, step = training.create(model, optax.sgd(RATE), microbatches=count)
+        losses.append(training.means(jax.jit(step)(state, batch)[1])["loss"])
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
+
+
 def test_without_equinox_there_is_a_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "equinox", None)
     with pytest.raises(InputError, match="pip install equinox"):

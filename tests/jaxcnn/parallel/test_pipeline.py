@@ -265,3 +265,14 @@ def test_a_batch_of_any_size_is_evaluated(devices):
         strategy.place(state), strategy.place_batch(batch)
     )
     assert float(metrics["loss"]) == pytest.approx(float(step.evaluation(state, batch)["loss"]))
+
+
+def test_without_a_cpu_the_state_is_created_on_the_first_device(devices, monkeypatch):
+    """As under ``JAX_PLATFORMS=cuda``."""
+
+    def no_cpu(*, backend):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    monkeypatch.setattr(jax, "local_devices", no_cpu)
+    state, _ = parallel.strategy("pipeline", devices[1:3]).create(full_recipe)
+    assert {leaf.devices().pop() for leaf in jax.tree.leaves(state)} == {devices[1]}

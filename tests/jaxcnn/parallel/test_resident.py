@@ -166,3 +166,11 @@ def test_trainings_with_different_seeds_are_one_program(devices):
         programs.append(loop.train.lower(state, loop.data, np.int32(2)).as_text())
     assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
     assert programs[0] == programs[1]
+
+
+def test_steps_beyond_the_end_of_an_epoch_are_refused(devices):
+    state, loop = prepare("jit", devices)
+    placed = loop.strategy.place(state)
+    for step, count, left in ((0, 3, 2), (1, 2, 1), (0, 0, 2)):
+        with pytest.raises(InputError, match=f"{count} steps after step {step}: .* {left} left"):
+            loop.run_steps(placed, step, count)

@@ -117,6 +117,19 @@ def test_a_rule_that_cannot_be_followed_is_an_error(rules, message, devices):
         parallel.strategy("tensor", devices[:4], rules=rules).place(state)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("(", P()), r"rule '\(': no regular expression"),
+        (("kernel", P(), "params"), "unknown kind of rule 'params'"),
+        (("kernel", (None, "tensor")), r"must be a jax.sharding.PartitionSpec or a LargestAxis"),
+    ],
+)
+def test_a_rule_that_is_none(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Rule(*arguments)
+
+
 def test_rules_of_a_user_add_to_those_of_the_strategy(devices):
     rules = (*TENSOR_RULES, Rule("whitening", P(None, None, "tensor")))
     state, _ = build()

@@ -202,3 +202,8 @@ def test_compiler_options_that_the_compiler_does_not_support_are_left_out(monkey
     options.compiler_options.cache_clear()
     assert options.compiler_options("cpu") == {}
     options.compiler_options.cache_clear()
+
+
+def test_an_empty_list_of_devices_is_refused():
+    with pytest.raises(InputError, match="devices is empty: give at least one"):
+        parallel.strategy("data", [])

@@ -147,6 +147,25 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
         other.restore(train_state())
 
 
+def test_a_state_that_was_not_restored_is_never_replaced(tmp_path):
+    saved = save_checkpoint(tmp_path / "c")
+    other = train_state(steps=5)
+    for identity, message in (
+        (IDENTITY | {"model": "lenet5"}, "is of another run: model 'mlp:8' there, 'lenet5' here"),
+        (IDENTITY, r"was not restored: call restore\(\) first"),
+    ):
+        with (
+            training.Checkpoints(tmp_path / "c", identity) as checkpoints,
+            pytest.raises(InputError, match=message),
+        ):
+            checkpoints.save(jax.device_get(other), None, one_epoch_history())
+    with training.Checkpoints(tmp_path / "c", IDENTITY) as checkpoints:
+        assert_same_bits(checkpoints.restore(train_state()).state, saved)
+        checkpoints.save(jax.device_get(other), None, one_epoch_history())
+    with training.Checkpoints(tmp_path / "c", IDENTITY) as checkpoints:
+        assert_same_bits(checkpoints.restore(train_state()).state, other)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("model", "saved", "resumed", "difference"),
@@ -192,7 +211,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
         assert path.exists()
     checkpoints = training.Checkpoints(folder, IDENTITY)
     with pytest.raises(
-        InputError, match=r"is damaged .*; delete that folder or start anew with --force"
+        InputError, match=r"is damaged .*; delete that folder to start anew"
     ):
         checkpoints.restore(train_state())
     checkpoints.close()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from flax import nnx
+from flax import linen, nnx
 
 from jaxcnn import training
 from jaxcnn.errors import InputError
@@ -115,3 +115,30 @@ def test_decays_out_of_range_are_refused(name, value):
     network = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
     with pytest.raises(InputError, match=f"{name} {value}: must be 0 or"):
         training.create(network, optax.sgd(0.1), **{name: value})
+
+
+class WithTable(nnx.Module):
+    """A constant array is an attribute without a variable."""
+
+    def __init__(self):
+        self.table = jnp.arange(12, dtype=jnp.float32) / 12
+        self.out = nnx.Linear(12, 10, rngs=nnx.Rngs(0))
+
+    def __call__(self, images):
+        return self.out(images.reshape(len(images), -1) * self.table)
+
+
+def test_a_model_may_have_arrays_that_are_no_variables():
+    state, step = training.create(WithTable(), optax.sgd(0.1))
+    after, _ = jax.jit(step)(state, BATCH)
+    assert after.params.keys() == {"out"}
+    model = WithTable()
+    expected = model.out(BATCH["image"].reshape(len(BATCH["image"]), -1) * model.table)
+    outputs = step.evaluation.outputs(state, BATCH["image"])
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", [WithTable, linen.Dense(3), lambda images: images])
+def test_what_is_no_module_of_nnx_is_named(model):
+    with pytest.raises(InputError, match=r"must be a module of Flax NNX.*jaxcnn\.models\.adapters"):
+        training.create(model, optax.sgd(0.1))

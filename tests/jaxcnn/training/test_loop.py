@@ -330,9 +330,19 @@ def test_a_dispatch_ends_at_the_epoch_or_at_the_next_save():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("epochs", 0), ("patience", (0,)), ("save_every", -1), ("steps_per_epoch", 0)],
+    [
+        ("epochs", 0),
+        ("patience", (0,)),
+        ("save_every", -1),
+        ("steps_per_epoch", 0),
+    ],
 )
 def test_invalid_configurations_are_refused(name, value):
     message = "batch is larger" if name == "steps_per_epoch" else f"{name} must be 1 or more, got"
     with pytest.raises(InputError, match=message):
         FitConfig(**({"epochs": 1, "steps_per_epoch": 1} | {name: value}))
+
+
+def test_patience_is_a_tuple():
+    with pytest.raises(InputError, match=r"patience 3: must be a tuple, such as \(3,\)"):
+        FitConfig(epochs=1, steps_per_epoch=1, patience=3)

@@ -1,5 +1,7 @@
 """Schedules and optimizers, compared with hand-worked numbers."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -120,3 +122,19 @@ def weight_after_two_steps(name: str) -> float:
 @pytest.mark.standard_promotion  # Optax mixes integers and floats
 def test_optimizers(name, weight):
     assert weight_after_two_steps(name) == pytest.approx(weight, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"learning_rate": math.nan}, "learning_rate nan: must be 0 or a positive number"),
+        ({"learning_rate": -1.0}, r"learning_rate -1\.0: must be 0 or a positive number"),
+        ({"weight_decay": math.inf}, "weight_decay inf: must be 0 or a positive number"),
+        ({"steps": 0}, "steps 0, steps_per_epoch 1: both must be 1 or more"),
+    ],
+)
+def test_numbers_that_are_not_allowed(changes, message):
+    options = {"learning_rate": 0.1, "weight_decay": 0.0, "steps": 1} | changes
+    rate = options.pop("learning_rate")
+    with pytest.raises(InputError, match=message):
+        optimizer("adamw", rate, "cosine", steps_per_epoch=1, **options)

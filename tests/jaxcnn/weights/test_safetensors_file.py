@@ -139,3 +139,8 @@ def test_variances_from_timm_make_up_for_its_epsilon(tmp_path):
         np.float64(read["stem.norm.var"]) + 1e-3, arrays["stem.norm.var"] + 1e-5, atol=1e-6
     )
     assert TIMM_EPSILONS == {"mobilenet_v3_large": (1e-5, 1e-3)}
+
+
+def test_a_scalar_stays_a_scalar():
+    content = weights.to_safetensors({"temperature": np.float32(2)}, "mine")
+    assert load(content)["temperature"].shape == ()
