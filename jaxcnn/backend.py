@@ -31,15 +31,14 @@ _UNSUPPORTED = {
     "xpu": "Intel's accelerators",
 }
 
+_COLAB_TPU = "choose Runtime > Change runtime type > TPU"
+_NO_LIBTPU = "the package libtpu is not installed"
 _INSTALL_HINTS = {
     "gpu": (
         "Install the CUDA build with pip install -e '.[cuda13]' "
         "(or '.[cuda12]' for GPUs before Turing and drivers before 580)"
     ),
-    "tpu": (
-        "On a TPU machine install it with pip install -e '.[tpu]'; "
-        "in Colab choose Runtime > Change runtime type > TPU"
-    ),
+    "tpu": (f"On a TPU machine install it with pip install -e '.[tpu]'; in Colab {_COLAB_TPU}"),
 }
 # libtpu queries the network for its machine unless these are set. On a machine without a TPU the
 # query prints warnings and may hang.
@@ -188,7 +187,7 @@ def _tpu_unavailable_reason() -> str | None:
     Does not call libtpu, which may query the network for minutes.
     """
     if importlib.util.find_spec("libtpu") is None and not os.environ.get("TPU_LIBRARY_PATH"):
-        return "the package libtpu is not installed"
+        return _NO_LIBTPU
     if has_tpu():
         return None
     return "libtpu is installed, but this machine has no TPU chip"
@@ -202,6 +201,8 @@ def _disable_tpu_query() -> None:
 def _unavailable_message(platform: str, reason: str) -> str:
     missing = "device" if platform == "auto" else platform.upper()
     hint = _INSTALL_HINTS.get(platform, "See the JAX installation guide")
+    if platform == "tpu" and reason != _NO_LIBTPU:
+        hint = f"In Colab {_COLAB_TPU}"
     return (
         f"--device={platform}: no {missing} is available ({reason}). "
         f"JAX sees: {_describe_devices()}. {hint}, or use --device=auto"

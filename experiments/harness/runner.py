@@ -90,8 +90,9 @@ def run_study(
     else:
         ((record, is_old),) = results
         if is_old:
-            when = record.provenance.get("time")
-            console.print(f"already measured on {when}; --force measures again", highlight=False)
+            when = str(record.provenance.get("time"))[:16].replace("T", " ")
+            line = f"already measured on {when} UTC; --force measures again"
+            console.print(line, markup=False, highlight=False)
         report.print_record(console, record)
     for line in analysis.conclusion(name, measured):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

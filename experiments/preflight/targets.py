@@ -168,6 +168,11 @@ def target(name: str) -> Target:
         shape = rf"{NUMBER}(?:x{NUMBER})+"
         if match := re.fullmatch(rf"tpu-{row['name']}(?:-({NUMBER})|:({shape}))?", name):
             return _tpu(name, row, match[1], match[2])
+        if name.startswith(f"tpu-{row['name']}:"):
+            raise InputError(
+                f"--target={name[:60]}: the shape of a slice is written as in "
+                f"tpu-{row['name']}:{row['slices'][-1]}"
+            )
     raise target_names.unknown(requested, known_names())
 
 

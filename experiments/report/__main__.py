@@ -93,7 +93,9 @@ def _check_folders(config: ReportConfig) -> list["epath.Path"]:
         raise InputError("--results: name one or more results folders, as in --results A B")
     folders = [output_files.expand(folder, "--results") for folder in config.results]
     for folder in folders:
-        if not folder.is_dir():
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--results={folder}: is a file; name the folder that it is in")
+        if not folder.exists():
             raise InputError(
                 f"--results={folder}: no such folder; "
                 f"`python -m experiments.run --results={folder}` creates it"

@@ -172,6 +172,8 @@ def print_plan(
     console.print(table)
     pending = [seconds for _, _, measured, seconds in rows if not measured]
     line = f"{len(pending)} of {len(rows)} cases to measure: {_duration(pending)}"
+    if not pending:
+        line = "nothing to measure: every case has a record"
     start = f"{configurations} configurations; " if configurations > 1 else ""
     console.print(f"{start}{line}", highlight=False)
 
@@ -179,8 +181,6 @@ def print_plan(
 def _duration(expected: Sequence[float | None]) -> str:
     """The expected time of the cases to measure, in words."""
     known = [seconds for seconds in expected if seconds is not None]
-    if not expected:
-        return "nothing"
     if not known:
         return "duration unknown, as there are no records yet"
     unknown = len(expected) - len(known)

@@ -94,6 +94,9 @@ def _report_unused(
     for name in unused_options(configs, studies, devices):
         names = ",".join(each.name for each in studies)
         console.print(f"note: {option_name(name)} has no effect on --study={names}")
+    if configs[0].strategy == "jit" and len(devices.devices) > 1:
+        count = len(devices.devices)
+        console.print(f"note: --strategy=jit uses 1 of {count} devices; data uses all of them")
 
 
 def _plan(

@@ -100,6 +100,12 @@ def create(
     layers = sorted(map(str, {**params, **frozen}))
     for name in (*trainable, *weight_decay_layers):
         require_known("layer", name, layers)
+    for name in trainable:
+        if not isinstance(getattr(model, name), nnx.Module | nnx.Variable):
+            raise InputError(
+                f"trainable layer {name!r} is no module of Flax NNX, so that it cannot be in "
+                "training mode while the others are not; leave trainable out"
+            )
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -210,9 +210,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
         (folder / "last" / "3" / "history" / "metadata").write_text(json.dumps({"unknown": 1}))
         assert path.exists()
     checkpoints = training.Checkpoints(folder, IDENTITY)
-    with pytest.raises(
-        InputError, match=r"is damaged .*; delete that folder to start anew"
-    ):
+    with pytest.raises(InputError, match=r"is damaged .*; delete that folder to start anew"):
         checkpoints.restore(train_state())
     checkpoints.close()
     gc.collect()

@@ -11,6 +11,7 @@ from flax import linen, nnx
 
 from jaxcnn import training
 from jaxcnn.errors import InputError
+from jaxcnn.models.adapters import from_linen
 
 
 class Network(nnx.Module):
@@ -142,3 +143,14 @@ def test_a_model_may_have_arrays_that_are_no_variables():
 def test_what_is_no_module_of_nnx_is_named(model):
     with pytest.raises(InputError, match=r"must be a module of Flax NNX.*jaxcnn\.models\.adapters"):
         training.create(model, optax.sgd(0.1))
+
+
+def test_layers_of_linen_have_one_mode_and_are_trained_together():
+    class Net(linen.Module):
+        @linen.compact
+        def __call__(self, images):
+            return linen.Dense(10, name="out")(images.reshape(len(images), -1))
+
+    model = from_linen(Net(), (2, 2, 3), nnx.Rngs(0))
+    with pytest.raises(InputError, match="trainable layer 'out' is no module of Flax NNX"):
+        training.create(model, optax.sgd(0.1), trainable=("out",))
