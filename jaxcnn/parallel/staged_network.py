@@ -1,6 +1,7 @@
 """A network whose layers are on several devices, a stage on each."""
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxcnn.errors import InputError
 from jaxcnn.parallel.packing import Packing, Shapes, select_paths
-from jaxcnn.parallel.stages import Range, balance, blocks, flops, owners, run_layers
+from jaxcnn.parallel.stages import Range, balance, blocks, equation_flops, owners, run_layers
 from jaxcnn.training.network import Network
 from jaxcnn.training.precision import cast
 from jaxcnn.training.state import PyTree, TrainState
@@ -22,6 +23,8 @@ from jaxcnn.training.step import TrainStep
 AXIS = "stage"
 # The fields of `TrainState` of which each device has the part of its stage.
 PACKED = ("params", "frozen", "ema_params", "model_state", "opt_state")
+
+_RANGE = "jaxcnn_range"  # in the names of operations while they are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,13 +175,19 @@ def _packings(
 
 def costs(network: Network, state: Shapes, images: Shapes, ranges: Sequence[Range]) -> list[int]:
     """FLOPs of ranges of layers for preprocessed images, forward in training mode."""
-    x, result = images, []
-    for layers in ranges:
-        call = functools.partial(run_layers, layers=layers)
-        apply = functools.partial(network.apply, train=True, layers=call)
-        arguments = state.params, state.frozen, state.model_state, x
-        jaxpr, (x, _) = jax.make_jaxpr(apply, return_shape=True)(*arguments)
-        result.append(flops(jaxpr.jaxpr))
+
+    def run(model: nnx.Module, x: Array) -> Array:
+        for number, layers in enumerate(ranges):
+            with jax.named_scope(f"{_RANGE}{number}"):
+                x = run_layers(model, x, layers)
+        return x
+
+    apply = functools.partial(network.apply, train=True, layers=run)
+    jaxpr = jax.make_jaxpr(apply)(state.params, state.frozen, state.model_state, images).jaxpr
+    result = [0] * len(ranges)
+    for equation in jaxpr.eqns:
+        if match := re.search(rf"{_RANGE}(\d+)", str(equation.source_info.name_stack)):
+            result[int(match[1])] += equation_flops(equation)
     return result
 
 

@@ -147,18 +147,17 @@ def flops(jaxpr: Jaxpr) -> int:
     >>> flops(jax.make_jaxpr(lambda a, b: jnp.tanh(a @ b))(a, b).jaxpr)
     56
     """
-    total = 0
-    for equation in jaxpr.eqns:
-        inner = list(inner_jaxprs(equation))
-        results: list[Any] = [result.aval for result in equation.outvars]
-        size = sum(math.prod(result.shape) for result in results)
-        if equation.primitive.name in _PRODUCTS:
-            total += 2 * size * _products_per_element(equation)
-        elif inner:
-            total += sum(map(flops, inner))
-        else:
-            total += size
-    return total
+    return sum(map(equation_flops, jaxpr.eqns))
+
+
+def equation_flops(equation: Any) -> int:
+    """`flops` of one equation."""
+    inner = list(inner_jaxprs(equation))
+    if equation.primitive.name not in _PRODUCTS and inner:
+        return sum(map(flops, inner))
+    size = sum(math.prod(result.aval.shape) for result in equation.outvars)
+    is_product = equation.primitive.name in _PRODUCTS
+    return 2 * size * _products_per_element(equation) if is_product else size
 
 
 def _products_per_element(equation: Any) -> int:

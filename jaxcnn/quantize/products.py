@@ -55,14 +55,14 @@ def chunk_count(kernel: np.ndarray) -> int:
     >>> chunk_count(np.full((1040, 1), 127, np.int8)), chunk_count(np.full((1041, 1), 127, np.int8))
     (1, 2)
     """
-    weights = np.abs(kernel.astype(np.int64)).reshape(-1, *kernel.shape[-2:]).sum(0)
-    cumulative = np.concatenate([np.zeros_like(weights[:1]), np.cumsum(weights, 0)]) * INT8_MAX
-    channels = len(weights)
+    channels, outputs = kernel.shape[-2:]
+    sums = np.zeros((channels + 1, outputs), np.int32)  # of a large kernel a few times its size
+    np.abs(kernel).reshape(-1, channels, outputs).sum(0, dtype=np.int32, out=sums[1:])
+    np.cumsum(sums, 0, out=sums)
+    largest = FLOAT32_EXACT // INT8_MAX
     for chunks in range(1, channels + 1):
         bounds = _chunk_bounds(channels, chunks)
-        if all(
-            np.all(cumulative[end] - cumulative[start] <= FLOAT32_EXACT) for start, end in bounds
-        ):
+        if all(np.all(sums[end] - sums[start] <= largest) for start, end in bounds):
             return chunks
     return 0
 

@@ -43,7 +43,22 @@ class NonFiniteLossError(ArithmeticError):
 
 
 class Interrupted(Exception):
-    """The user interrupted training; the state was saved. The argument is the number of steps."""
+    """The user interrupted training, whose state was saved if there is a place to save it.
+
+    Attributes:
+      step: the number of steps taken.
+      state, best, history: as `fit` would return them; `best` is None before the end of an epoch.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        state: TrainState | None = None,
+        best: TrainState | None = None,
+        history: History | None = None,
+    ):
+        super().__init__(step)
+        self.step, self.state, self.best, self.history = step, state, best, history
 
 
 class Watcher(Protocol):
@@ -151,7 +166,7 @@ def fit(
     Raises:
       NonFiniteLossError: at once, with the step; what was saved before stays as it is.
       Interrupted: after Ctrl-C or SIGTERM, in this process or in another one, once the state is
-        saved.
+        saved; it has what would be returned.
     """
     history = history or History()
     saved_at = time.perf_counter()
@@ -178,7 +193,7 @@ def fit(
                 save(state, best, history)
                 saved_at = time.perf_counter()
             if stop and not done:
-                raise Interrupted(step)
+                raise Interrupted(step, state, best, history)
     return state, best, history
 
 

@@ -228,7 +228,8 @@ def test_ctrl_c_waits_for_the_dispatch_saves_and_reports_the_step():
             run_steps=interrupt_after_step_four,
             save=lambda state, *_: saved.append(int(state)),
         )
-    assert saved == [interrupted.value.args[0]]
+    assert saved == [interrupted.value.step] == [int(interrupted.value.state)]
+    assert interrupted.value.history.dispatches and str(interrupted.value) == str(saved[0])
     assert 4 < saved[0] < 200
     assert signal.getsignal(signal.SIGINT) is handler
 
