@@ -70,10 +70,11 @@ def _document(
 ) -> tuple[int, dict[str, Any]]:
     """The exit code, and the document of ``--json``, which is empty after an interruption."""
     from experiments.harness.deadline import deadline
-    from experiments.sessions import session
 
     config = configs[0]
     with deadline(config.seconds_in_total) as limit:
+        from experiments.sessions import session  # of the time, importing JAX takes seconds
+
         if _is_visit(arguments, config):
             from experiments.sessions.visit import visit
 
