@@ -1,3 +1,4 @@
+import importlib.util
 import os
 import subprocess
 import sys
@@ -30,7 +31,9 @@ def test_a_missing_tpu_is_an_error_and_never_replaced_by_the_cpu():
     assert process.returncode == 2
     assert process.stderr.startswith("error: --device=tpu: no TPU is available (")
     assert "JAX sees: cpu:0 cpu" in process.stderr
-    assert "pip install -e '.[tpu]'" in process.stderr
+    assert "n Colab choose Runtime > Change runtime type > TPU" in process.stderr
+    is_installed = importlib.util.find_spec("libtpu") is not None
+    assert ("pip install -e '.[tpu]'" in process.stderr) != is_installed
     assert len(process.stderr.splitlines()) == 1
 
 

@@ -40,6 +40,7 @@ def test_the_total_loss_of_an_older_record_is_that_of_its_curves():
         "study": "train",
         "case": "a",
         "status": "ok",
+        "settings": {},
         "metrics": {"training_loss": 0.5},
         "curves": [{"epoch": 1, "train_loss": 0.5, "train_penalty": 0.25}],
     }
