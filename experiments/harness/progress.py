@@ -58,7 +58,7 @@ class TrainingProgress:
             self._task,
             description="training",
             completed=step,
-            now=f"loss {loss:.4f}, {rate:,.0f} images/s",
+            now=f"loss {_fixed(loss)}, {rate:,.0f} images/s",
         )
 
     def on_epoch(self, entry: dict[str, float], best: bool) -> None:
@@ -69,12 +69,17 @@ class TrainingProgress:
             else f"/{self._config.epochs}"
         )
         self._console.print(
-            f"epoch {entry['epoch']:>3}{limit}  loss {entry['train_loss']:.4f}  "
-            f"validation loss {entry['validation_loss']:.4f}  "
+            f"epoch {entry['epoch']:>3}{limit}  loss {_fixed(entry['train_loss'])}  "
+            f"validation loss {_fixed(entry['validation_loss'])}  "
             f"accuracy {entry['validation_accuracy']:.4f}  "
             f"{entry['seconds']:.1f} s{'  best' if best else ''}",
             highlight=False,
         )
+
+
+def _fixed(loss: float) -> str:
+    """With four decimals; that of a training that diverges in powers of ten."""
+    return f"{loss:.4f}" if abs(loss) < 1e5 else f"{loss:.2e}"
 
 
 class StudyProgress:

@@ -78,6 +78,13 @@ def test_an_epoch_prints_a_line_and_the_bar_is_erased(terminal):
     )
 
 
+def test_the_loss_of_a_diverging_training_is_short():
+    file = io.StringIO()
+    with TrainingProgress(Console(file=file, width=120), FitConfig(2, 600), 32) as progress:
+        progress.on_epoch(EPOCH | {"train_loss": 1.86e31}, False)
+    assert "loss 1.86e+31  validation loss 0.2500  accuracy" in file.getvalue()
+
+
 def test_without_a_terminal_there_are_plain_lines_and_no_bar():
     file = io.StringIO()
     console = Console(file=file, width=120)
