@@ -233,6 +233,7 @@ def write_other_records(folder: Path) -> Path:
         "study": "train",
         "case": "x",
         "status": "ok",
+        "settings": {},
         "metrics": {"step_time": 1.0},
         "provenance": {
             "accelerator": "Elsewhere 3000",
