@@ -20,7 +20,7 @@ _COMPARED_SETTINGS = (
     "image_size",
     "strategy",
 )
-_DEFAULT = "default"  # precision of products
+_DEFAULT_MATMUL_PRECISION = "default"
 _DEFAULTS = {"precision": "float32"}  # of records that leave it out
 # Settings that records have only where they are not the usual ones.
 _UNUSUAL = ("num_classes", "channels", "mesh", "microbatches")
@@ -75,14 +75,14 @@ def measured_step_time(
         and record.provenance.get("accelerator") in names
         and record.metrics.get("step_time")
         and record.provenance.get("strategy_devices", 1) == device_count
-        and _matmul_precision(record) == (matmul_precision or _DEFAULT)
+        and _matmul_precision(record) == (matmul_precision or _DEFAULT_MATMUL_PRECISION)
         and _is_same_case(record, settings)
     ]
     return same[-1] if same else None
 
 
 def _matmul_precision(record: Record) -> str:
-    return record.provenance.get("matmul_precision") or _DEFAULT
+    return record.provenance.get("matmul_precision") or _DEFAULT_MATMUL_PRECISION
 
 
 def _is_same_case(record: Record, settings: dict[str, Any]) -> bool:

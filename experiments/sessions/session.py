@@ -88,7 +88,7 @@ def _report_unused(
     devices: "Backend",
     console: "Console",
 ) -> None:
-    """Says which of the given options make no difference to the chosen studies."""
+    """Says which of the given options make no difference, and which devices are not used."""
     from experiments.harness.unused_options import unused_options
 
     for name in unused_options(configs, studies, devices):

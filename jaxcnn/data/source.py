@@ -192,12 +192,8 @@ def channel_statistics(split: Split, shape: Shape) -> tuple[tuple[float, ...], t
     values = np.arange(256) / 255
     shares = [np.bincount(channel, minlength=256) / len(channel) for channel in pixels.T]
     means = [float(share @ values) for share in shares]
-    variances = [
-        float(share @ (values - mean) ** 2) for share, mean in zip(shares, means, strict=True)
-    ]
-    is_constant = [np.count_nonzero(share) == 1 for share in shares]
     stds = [
-        1.0 if constant else math.sqrt(variance)
-        for variance, constant in zip(variances, is_constant, strict=True)
+        math.sqrt(share @ (values - mean) ** 2) if np.count_nonzero(share) > 1 else 1.0
+        for share, mean in zip(shares, means, strict=True)
     ]
     return tuple(means), tuple(stds)

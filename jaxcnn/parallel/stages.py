@@ -152,12 +152,11 @@ def flops(jaxpr: Jaxpr) -> int:
 
 def equation_flops(equation: Any) -> int:
     """`flops` of one equation."""
-    inner = list(inner_jaxprs(equation))
-    if equation.primitive.name not in _PRODUCTS and inner:
-        return sum(map(flops, inner))
     size = sum(math.prod(result.aval.shape) for result in equation.outvars)
-    is_product = equation.primitive.name in _PRODUCTS
-    return 2 * size * _products_per_element(equation) if is_product else size
+    if equation.primitive.name in _PRODUCTS:
+        return 2 * size * _products_per_element(equation)
+    inner = list(inner_jaxprs(equation))
+    return sum(map(flops, inner)) if inner else size
 
 
 def _products_per_element(equation: Any) -> int:

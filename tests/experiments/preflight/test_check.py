@@ -267,13 +267,16 @@ def test_a_folder_that_cannot_be_written_is_rejected_before_anything_is_compiled
         check(*linen_step(), ["cpu"], results=str(tmp_path / "file"))
 
 
+def outer_product_step(weights, images):
+    return weights + images.T @ (images @ weights)
+
+
 def test_the_newest_of_two_checks_of_one_name_counts(tmp_path, compiled):
     compiled()
     for size in (16, 32):
         weights = jax.ShapeDtypeStruct((size, size), jnp.float32)
         images = jax.ShapeDtypeStruct((8, size), jnp.float32)
-        step = lambda w, x: w + x.T @ (x @ w)  # noqa: E731
-        check(step, weights, images, ["gpu-t4"], largest=False, results=str(tmp_path))
+        check(outer_product_step, weights, images, ["gpu-t4"], largest=False, results=str(tmp_path))
     (newest,) = records.latest(records.load([tmp_path])[0])
     assert newest.metrics["flops_per_step"] == 2 * 2 * 8 * 32 * 32
 
