@@ -173,7 +173,8 @@ def expand(path: str | os.PathLike, option: str, *, is_used: bool = True) -> epa
       is_used: here and now, so that a bucket needs its package.
 
     Raises:
-      InputError: it is no path, names an unknown user, or a place that cannot be read or written.
+      InputError: it is not a path, or names an unknown user or a place that cannot be read or
+        written.
     """
     text = os.fspath(path)
     if not text or "\0" in text:

@@ -15,7 +15,7 @@ import jax.extend.backend
 import platformdirs
 
 from jaxcnn.chips import has_tpu
-from jaxcnn.errors import InputError, require_known
+from jaxcnn.errors import InputError, first_line, require_known
 
 PLATFORMS = ("cpu", "gpu", "tpu", "auto")
 # What other programs call them, in lower case.
@@ -102,7 +102,7 @@ def select(device: str = "auto", hosts: int = 1) -> Backend:
         devices = tuple(jax.devices())
     # JAX raises AssertionError for a platform without a plugin.
     except (RuntimeError, AssertionError) as error:
-        reason = (str(error) or f"JAX has no {platform} plugin installed").splitlines()[0]
+        reason = first_line(error) if str(error) else f"JAX has no {platform} plugin installed"
         raise InputError(_unavailable_message(platform, reason)) from error
     active = devices[0].platform
     if platform not in ("auto", active):
@@ -220,7 +220,7 @@ def _describe_devices() -> str:
             f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()
         )
     except RuntimeError as error:
-        return f"nothing ({str(error).splitlines()[0]})"
+        return f"nothing ({first_line(error)})"
 
 
 def _enable_compilation_cache() -> None:

@@ -18,7 +18,7 @@ _TABLE = (
     "(path text primary key, size int, modified int, changed int, inode int, digest text)"
 )
 _ROW = "select digest from digests where path=? and size=? and modified=? and changed=? and inode=?"
-_PATIENCE = 5.0  # seconds that another process may keep the file locked
+_LOCK_TIMEOUT = 5.0  # seconds that another process may keep the file locked
 
 
 def folder_digest(root: Path, files: Iterable[Path]) -> str:
@@ -55,7 +55,7 @@ def path_digest(path: Path) -> str:
 
 
 def _digests(files: list[Path]) -> Iterator[str]:
-    with _kept() as connection:
+    with _digest_table() as connection:
         for file in files:
             yield _digest(file, connection)
 
@@ -78,7 +78,7 @@ def _digest(file: Path, connection: sqlite3.Connection | None) -> str:
 
 
 @contextlib.contextmanager
-def _kept() -> Iterator[sqlite3.Connection | None]:
+def _digest_table() -> Iterator[sqlite3.Connection | None]:
     """The table of digests; None if it cannot be opened."""
     connection = None
     try:
@@ -86,7 +86,7 @@ def _kept() -> Iterator[sqlite3.Connection | None]:
         folder.mkdir(parents=True, exist_ok=True)
         # Each digest is kept at once: a run that is killed keeps those of its time so far.
         connection = sqlite3.connect(
-            folder / "digests.sqlite", timeout=_PATIENCE, isolation_level=None
+            folder / "digests.sqlite", timeout=_LOCK_TIMEOUT, isolation_level=None
         )
         connection.execute("pragma synchronous = off")
         connection.execute(_TABLE)

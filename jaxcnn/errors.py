@@ -20,6 +20,15 @@ class InputError(Exception):
         self.details = details
 
 
+def first_line(error: BaseException) -> str:
+    r"""The first line of an error's message; the name of its type if it has no message.
+
+    >>> first_line(OSError("the disk is full\nDetails: …")), first_line(KeyboardInterrupt())
+    ('the disk is full', 'KeyboardInterrupt')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def require_known(kind: str, name: str, known: Iterable[str]) -> None:
     """Checks that `name` is one of `known`.
 

@@ -169,9 +169,9 @@ def accelerate(model: Model) -> Model:
     """Puts fast layers in place of Flax's own, in a model of any kind; the weights stay untouched.
 
     Layers of exactly the types in `FAST_LAYERS` change their class. Layers of derived classes, and
-    layers with functions of their own, are left alone. So does the class of a model that has such
-    layers, to one that derives from it: convolutions and pools in its own ``__call__`` are then
-    fast as well, those of `nnx.max_pool` too.
+    layers with functions of their own, are left alone. If any layer changed, the class of the model
+    itself is replaced by one derived from it, so that convolutions and pools in the model's own
+    ``__call__``, those of `nnx.max_pool` too, are fast as well.
 
     Args:
       model: changed in place.

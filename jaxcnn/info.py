@@ -16,7 +16,7 @@ import jax
 import jaxcnn
 from jaxcnn import backend
 from jaxcnn.chips import cpu_name
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 from jaxcnn.ops.native import loader
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -94,7 +94,7 @@ def _devices() -> str:
     try:
         devices = jax.devices()
     except RuntimeError as error:
-        return f"none ({str(error).splitlines()[0]})"
+        return f"none ({first_line(error)})"
     return f"{len(devices)} × {devices[0].device_kind} ({devices[0].platform})"
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 from experiments.records import Record
 
+NONE_YET = "No records of this study are published yet."
+
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; cells are text without line breaks.

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.analysis.markdown import table
+from experiments.analysis.markdown import NONE_YET, table
 from experiments.records import Record
 
 
@@ -79,7 +79,6 @@ REST = (
     Column("again", "time_to_first_step_cached", _seconds),
     Column("share of peak", "mfu_measured_peak", _ratio),
 )
-NONE_YET = "No records of this study are published yet."
 
 
 def peers_tables(records: Sequence[Record]) -> str:

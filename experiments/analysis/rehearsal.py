@@ -1,4 +1,4 @@
-"""What became of the programs of a visit to an accelerator that was not attached."""
+"""The results of compiling the programs of a visit to an accelerator that is not attached."""
 
 from collections.abc import Sequence
 

@@ -76,13 +76,11 @@ def power(
     return float(max(significant - stats.norm.sf(margin), 0.0))
 
 
-def rounds_needed(
-    times: int, tolerance: float, slowdown: float = SLOWDOWN, spread: float = SPREAD
-) -> int | None:
-    """The fewest rounds that detect a slowdown with probability `POWER`.
+def rounds_needed(times: int, tolerance: float) -> int | None:
+    """The fewest rounds that detect a slowdown by `SLOWDOWN` with probability `POWER`.
 
     Args:
-      times, tolerance, slowdown, spread: as for `power`.
+      times, tolerance: as for `power`.
 
     Returns:
       None if `MAX_ROUNDS` are not enough, as for a slowdown within the tolerance.
@@ -90,12 +88,8 @@ def rounds_needed(
     >>> rounds_needed(1, 0.05), rounds_needed(50, 0.05)
     (7, 15)
     """
-    enough = (
-        rounds
-        for rounds in range(2, MAX_ROUNDS + 1)
-        if power(rounds, times, tolerance, slowdown, spread) >= POWER
-    )
-    return next(enough, None)
+    counts = range(2, MAX_ROUNDS + 1)
+    return next((rounds for rounds in counts if power(rounds, times, tolerance) >= POWER), None)
 
 
 def detectable_slowdown(rounds: int, times: int, tolerance: float, spread: float) -> float | None:

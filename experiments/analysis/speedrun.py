@@ -4,11 +4,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.analysis.markdown import by_place, table
+from experiments.analysis.markdown import NONE_YET, by_place, table
 from experiments.records import Record
 
 OURS = "jaxcnn"
-NONE_YET = "No records of this study are published yet."
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def print_start(what: str, file: TextIO | None = None) -> None:
     """Prints the first line of a command that takes a while, before its imports.
 
     Args:
-      what: is started.
+      what: the name of what is started.
       file: to print on; stdout if None.
     """
     print(f"jaxcnn {jaxcnn.__version__}: starting {what}", file=file, flush=True)

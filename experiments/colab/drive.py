@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from experiments.colab.cells import Stopped, on_colab
+from jaxcnn.errors import first_line
 
 UPLOADS = "uploads"  # a folder in the results folder
 
@@ -22,10 +23,9 @@ def mount() -> Path:
     try:
         drive.mount(str(_mount_point()))
     except Exception as error:  # refused in the browser, timed out, or another of Colab's own
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise Stopped(
-            f"Google Drive was not mounted ({reason}): run this cell again and allow access, or "
-            "set DRIVE = False in the first cell"
+            f"Google Drive was not mounted ({first_line(error)}): run this cell again and allow "
+            "access, or set DRIVE = False in the first cell"
         ) from error
     return _mount_point() / "MyDrive"
 

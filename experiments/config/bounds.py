@@ -1,4 +1,4 @@
-"""The values that numeric options may have; larger ones are slips, or eat the machine."""
+"""The values that numeric options may have; larger ones are typing errors, or exhaust memory."""
 
 import math
 

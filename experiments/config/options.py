@@ -12,7 +12,7 @@ from experiments.cli import OptionalFloat, OptionalInt, OptionalStr, unset
 
 IDENTITY = {"identity": True}
 SEVERAL = IDENTITY | {"several": True}
-JOINED = {"joined": True}  # names separated by commas that belong to one configuration
+JOINED = {"joined": True}  # comma-separated names that belong to one configuration
 
 
 def identity_unless(neutral: float | str | None) -> dict[str, Any]:
@@ -160,7 +160,8 @@ class TrainingOptions:
         Literal["validation_accuracy", "validation_loss"] | None,
         unset("{validation_accuracy,validation_loss}"),
     ] = field(default=None, metadata=identity_unless("validation_accuracy"))
-    """What decides which epoch is the best, from which stages start and after which they end."""
+    """The metric by which the best epoch is chosen: later stages start from its weights, and
+    --patience counts the epochs without improvement."""
     target_accuracy: OptionalFloat = field(default=0.95, metadata=IDENTITY)
     """Validation accuracy; the time until it is first reached is recorded."""
     target_loss: OptionalFloat = field(default=None, metadata=IDENTITY)
@@ -168,7 +169,7 @@ class TrainingOptions:
     seed: int = field(default=0, metadata=SEVERAL)
     """Seed of weights, order, dropout and augmentation."""
     seeds: OptionalInt = None
-    """So many seeds, from 0 on: --seeds=3 is --seed=0,1,2."""
+    """The number of seeds, counted from 0: --seeds=3 is --seed=0,1,2."""
     save_every: OptionalInt = None
     """Steps between two checkpoints; default: at the end of an epoch, at most every ten seconds."""
 
@@ -190,7 +191,7 @@ class MeasuringOptions:
     launches: OptionalInt = None
     """How often the study `peers` starts each library; default: 5 with --preset=full, else 1."""
     time_limit: float = 1800.0
-    """Time limit in seconds of such a case."""
+    """Time limit in seconds of a case in a process of its own."""
     time_limit_total: OptionalStr = None
     """Limit on the time of the whole command, as in 90s, 9m or 1h30m: what is measured then is
     interrupted, and the same command goes on from there. Without --study the most valuable part of

@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.evidence.thumbnails import thumbnails
 from experiments.workloads.preprocessing import Preprocessing
+from experiments.workloads.reading import evenly_spaced
 from experiments.workloads.setup import Splits
 from experiments.workloads.trained_model import read_rows
 from jaxcnn import data
@@ -61,15 +62,6 @@ def summarize(splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
         "pixels": pixel_statistics(splits.train, preprocessing),
         "samples": _sample_images(splits.train, rows["train"], labels["train"], preprocessing),
     }
-
-
-def evenly_spaced(count: int, limit: int) -> np.ndarray:
-    """Indices into `count` rows: all of them, or `limit` of them, evenly spaced.
-
-    >>> evenly_spaced(3, 5).tolist(), evenly_spaced(9, 3).tolist()
-    ([0, 1, 2], [0, 4, 8])
-    """
-    return np.linspace(0, count - 1, min(count, limit)).astype(int)
 
 
 def read_labels(split: Split, rows: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ class TimeIsUp(Exception):
 
 @dataclass(frozen=True)
 class Deadline:
-    """When the time is up; never, unless it is that of `deadline`."""
+    """A limit on the time of a command; `deadline` makes one, and `NO_LIMIT` never ends."""
 
     end: float = math.inf  # on the clock of time.monotonic
     _event: Event = field(default_factory=Event)
@@ -34,7 +34,7 @@ class Deadline:
         return max(0.0, self.end - time.monotonic())
 
     def require_time(self) -> None:
-        """Raises `TimeIsUp` if it is."""
+        """Raises `TimeIsUp` if the time is up."""
         if self.is_over:
             raise TimeIsUp
 

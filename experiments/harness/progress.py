@@ -143,7 +143,7 @@ class StudyProgress:
           case: its name.
           record: its record.
           place: which one it is, such as ``3/8``.
-          columns: the metrics of the study; the first that is no count is printed.
+          columns: the metrics of the study; the first that is not a count is printed.
           is_old: whether it was measured earlier.
         """
         if not self._shown or self._console.is_interactive:

@@ -22,7 +22,7 @@ from experiments.records import prepare_folder
 from experiments.records.provenance import source_revision
 from jaxcnn import distributed, info
 from jaxcnn.backend import Backend
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 OWN = ("process_id", "data_dir")  # options that each process may have its own value of
 # In the message of an operation of all devices, by Gloo, NCCL and the TPU runtime.
@@ -133,7 +133,7 @@ def _leave(cancel: Callable[[], None]) -> None:
 
 
 def _reason(process: distributed.Process, error: BaseException) -> str:
-    first = (str(error) or type(error).__name__).splitlines()[0]
+    first = first_line(error)
     if isinstance(error, jax.errors.JaxRuntimeError) and re.search(_LOST_CONNECTION, str(error)):
         return (
             f"error: {process.name}: an operation of all devices failed, most likely because "

@@ -1,1 +1,1 @@
-"""Measuring, pure: numbers in, numbers out."""
+"""Measurements: timing and statistics, FLOPs, memory, energy, utilisation and their sources."""

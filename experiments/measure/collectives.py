@@ -48,7 +48,7 @@ def collectives(program: str) -> tuple[Collective, ...]:
 
 
 def compiled_collectives(executable: jax.stages.Compiled) -> tuple[Collective, ...] | None:
-    """Those of a compiled program; None if the compiler cannot print it."""
+    """The collectives of a compiled program; None if the compiler cannot print it."""
     try:
         program = executable.as_text()
     except jax.errors.JaxRuntimeError:

@@ -201,7 +201,7 @@ def _count_convolution(equation: Any) -> int:
 
 
 def _origins(jaxpr: Any) -> dict[int, Any]:
-    """By the id of a variable that is a copy of another, passed unchanged through `jit`: the other.
+    """The original of each variable that `jit` passes on unchanged, by the copy's id.
 
     Copies are of arguments, or of what an equation other than a `jit` computed.
     """

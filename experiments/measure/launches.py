@@ -29,12 +29,13 @@ def launch_medians(samples: Launches) -> list[float]:
     return [statistics.median(launch) for launch in samples]
 
 
-def median_of_launches(samples: Launches, confidence: float = 0.95) -> tuple[float, float, float]:
+def median_of_launches(samples: Launches) -> tuple[float, float, float]:
     """The median over launches of their medians, and its interval.
+
+    With a probability of 95 % the interval contains the mean of the logarithms.
 
     Args:
       samples: seconds, by launch.
-      confidence: probability that the interval contains the mean of the logarithms.
 
     Returns:
       The median, and the low and the high end; those of `intervals.median_interval` if there is
@@ -46,8 +47,8 @@ def median_of_launches(samples: Launches, confidence: float = 0.95) -> tuple[flo
     """
     medians = launch_medians(samples)
     if len(samples) == 1:
-        return medians[0], *median_interval(samples[0], confidence)
-    return statistics.median(medians), *_student_interval(medians, confidence)
+        return medians[0], *median_interval(samples[0])
+    return statistics.median(medians), *_student_interval(medians, 0.95)
 
 
 def compare_launches(ours: Launches, theirs: Launches) -> tuple[float, float, float]:

@@ -76,7 +76,7 @@ def _groups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _limit_and_usage(group: Path, files: _GroupFiles) -> list[tuple[int, int]]:
-    """Of a control group; empty if it has no limit."""
+    """Limit and usage in bytes of a control group; empty if it has no limit."""
     try:
         limit = int((group / files.limit).read_text())
         stat = (group / "memory.stat").read_text()

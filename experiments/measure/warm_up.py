@@ -20,7 +20,7 @@ ROUNDING = 1e-6  # of times, which is no reason for one call more
 # Seconds that it takes at least: clock rates and thread pools need tens of milliseconds.
 WARM_UP = 0.1
 # It is over when the medians of two successive windows differ by at most this share. A window has
-# at least so many samples, and takes at least so many seconds.
+# at least WINDOW samples, and takes at least WINDOW_SECONDS.
 STEADY, WINDOW, WINDOW_SECONDS = 0.02, 3, 0.025
 
 Clock = Callable[[], float]
@@ -107,7 +107,7 @@ def round_trip(device: jax.Device) -> float:
 
 
 def _is_steady(samples: list[float], calls: int) -> bool:
-    """Whether the last two windows of samples, each of so many calls, have about one median."""
+    """Whether the last two windows of samples, each of `calls` calls, have about one median."""
     window = max(WINDOW, math.ceil(WINDOW_SECONDS / (calls * samples[-1])))
     if len(samples) < 2 * window:
         return False

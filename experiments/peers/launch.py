@@ -101,7 +101,7 @@ def run_launch(
 def _check(
     outputs: Mapping[str, Mapping[str, Any]], precision: str
 ) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
-    """Those of `check_agreement`.
+    """The differences and the excluded peers of `check_agreement`.
 
     Raises:
       LaunchFailed: ours or half of the peers compute something else.

@@ -15,7 +15,7 @@ from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 TOLERANCE = 1 / 16  # the search ends when the gap is at most this share of the largest that fits
 MAX_COMPILATIONS = 16
 MAX_AT_FULL_EFFORT = 4  # compilations at the compiler's default level, which take minutes each
-TILE = 128  # images of a device's share: compilers lay the batch out in tiles of so many
+TILE = 128  # images of a device's share: compilers lay the batch out in tiles of this size
 # A compiler that recomputes activations to save memory has more FLOPs per image than it needs.
 RECOMPUTES = 1.05
 MAX_GROWTH = 1024  # the next batch is at most this many times the largest one known to fit
@@ -120,7 +120,7 @@ def search(
       compile_batch: compiles the program for a batch size.
       first: the batch to start from, a multiple of `unit`.
       unit: the number of devices that share a batch; every batch tried is a multiple of it.
-      compilations: at most so many.
+      compilations: the largest number of compilations.
 
     >>> from experiments.measure.memory import MemoryPlan
     >>> def compile_batch(batch):  # 1 MB per image, 1 GB available

@@ -104,7 +104,7 @@ def _speed(seconds: float, flops: float, batch_size: int, roofline: Roofline) ->
 
 
 def _roofline(spec: ProgramSpec, target: Target, matmul_precision: str | None) -> Roofline | None:
-    """That of the chips that the strategy uses; None if a figure of it is not published."""
+    """The roofline of the chips that the strategy uses; None if a figure is not published."""
     device = target.device
     peak = peak_for(device, spec.precision, matmul_precision) if device else None
     if device is None or peak is None or device.bandwidth is None:

@@ -164,7 +164,7 @@ def _digest(facts: dict[str, Any]) -> str:
 
 
 def _digest_of_sources(names: tuple[str, ...], *others: Path) -> str:
-    """Of files and folders of `experiments`, and of other folders."""
+    """The digest of files and folders of `experiments`, and of other folders."""
     places = [*others, *(Path(experiments.__file__).parent / name for name in names)]
     files = [
         file

@@ -31,7 +31,7 @@ from experiments.preflight.targets import Target
 from experiments.preflight.time_model import TimeEstimate
 from experiments.records import Record, provenance
 from jaxcnn import info
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def check(
       state: a tree of arrays, or of `jax.ShapeDtypeStruct`.
       batch: the same; the first axis of each array counts examples.
       targets: names as of ``python -m experiments.preflight --list-targets``, groups included; a
-        string has them separated by commas.
+        string is a comma-separated list.
       name: of the program, in the table and in the records.
       largest: whether to search for the largest batch that fits, for which `step` is traced with
         other batches.
@@ -170,7 +170,7 @@ def _check(
             except (TypeError, ValueError) as error:
                 if count == size:
                     raise
-                reason = str(error).strip().splitlines()[0]
+                reason = first_line(error)
                 return CompileResult("failed", f"the function takes no batch of {count}: {reason}")
             return compiler(request)
 

@@ -1,6 +1,6 @@
 """The rule of fusion: which operations of a program are one kernel.
 
-It stands for a compiler's own rule where the compiled program is not at hand. A chain of
+It stands for a compiler's own rule where the compiled program is not available. A chain of
 elementwise operations is one kernel, which reads what lies in memory and writes what later kernels
 read. Reductions end a kernel; convolutions, products, pools and their like are kernels of their
 own. A value is computed again in each kernel that needs it where that costs less traffic than

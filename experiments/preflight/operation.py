@@ -21,6 +21,8 @@ _OTHERS = (
     *("triangular_solve", "lu", "qr", "eigh", "svd", "householder"),
 )
 
+_BINS_PER_OCTAVE = 2  # of intensity, for operations that are kept as one
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -64,12 +66,12 @@ class Operation:
         )
 
 
-def merged(items: Iterable[Operation], bins_per_octave: int = 2) -> tuple[Operation, ...]:
+def merged(items: Iterable[Operation]) -> tuple[Operation, ...]:
     """Operations of one kind and of nearly the same intensity as one, to keep them in a file."""
     rows: dict[tuple[str, int | None], list[float]] = {}
     for item in items:
         intensity = item.flops / item.bytes if item.bytes else 0.0
-        place = round(bins_per_octave * math.log2(intensity)) if intensity else None
+        place = round(_BINS_PER_OCTAVE * math.log2(intensity)) if intensity else None
         row = rows.setdefault((item.kind, place), [0.0, 0.0, 0.0, 0])
         for index, value in enumerate((item.flops, item.bytes, item.work, item.count)):
             row[index] += value

@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,12 @@ from experiments.workloads.recipe_step import create_step
 from jaxcnn import detection, models, parallel, training
 from jaxcnn.data.mixing import rows_together
 from jaxcnn.training.objective import classification
+from jaxcnn.training.state import Shapes
 
 BOXES = 30  # per image, the maximum in Darknet
 # Length of the learning-rate schedule, longer than any recipe's warm-up; the program is the same
 # for any length.
 STEPS, STEPS_PER_EPOCH = 10_000, 10
-
-Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _largest_batch(record: Record) -> str:
 
 
 def _recomputed(metrics: dict[str, float]) -> str:
-    """That the largest batch recomputes activations, to save memory; empty if it does not."""
+    """Says that the largest batch recomputes activations; empty if it does not."""
     share = metrics.get("recomputed_flops", 1.0)
     if share <= RECOMPUTES:
         return ""

@@ -50,7 +50,7 @@ def with_interval(name: str, metrics: Mapping[str, float]) -> str:
 
 
 def headline(record: Record, columns: Sequence[str]) -> str:
-    """The first metric of a record that is no count, or its status if it was not measured.
+    """The first metric of a record that is not a count, or its status if it was not measured.
 
     Args:
       record: of a case.

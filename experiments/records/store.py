@@ -12,7 +12,7 @@ from etils import epath
 
 from experiments import output_files
 from experiments.records.record import Record, from_json, to_json
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 
 def prepare_folder(folder: str, option: str = "results") -> epath.Path:
@@ -28,7 +28,7 @@ def prepare_folder(folder: str, option: str = "results") -> epath.Path:
         probe.write_text("")
         probe.unlink()
     except (OSError, ImportError, RuntimeError) as error:  # the latter two: buckets
-        reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise InputError(
             f"--{option}={folder}: cannot write there ({reason}); choose another folder"
         ) from error

@@ -1,7 +1,7 @@
 """Compiles the programs of a visit to an accelerator, item by item of the agenda.
 
 Each part of the agenda runs as in a visit, with its real data, inside `absent_device`. What the
-studies measure then means nothing and is thrown away; what became of each program is the record.
+studies measure then means nothing and is discarded; the record has the outcome of each program.
 """
 
 import contextlib
@@ -105,7 +105,7 @@ def _rehearse_item(item: Item, target: Target, preset: str, console: Console) ->
 
 
 def describe(record: Record) -> str:
-    """What became of the programs of a record of `rehearse`, in one line."""
+    """The outcomes of the programs of a record of `rehearse`, in one line."""
     counts = {
         "compiled": record.metrics["programs_compiled"],
         "do not fit": record.metrics["programs_out_of_memory"],

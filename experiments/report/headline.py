@@ -57,7 +57,7 @@ def tiles(records: Sequence[Record]) -> list[Tile]:
     compared = standings(records)
     if compared is None:
         return []
-    return [_fastest(compared), _cheapest(compared), _crossover(records, compared)]
+    return [_fastest(compared), _cheapest(compared), _crossover(records)]
 
 
 def table(records: Sequence[Record]) -> Table | None:
@@ -160,7 +160,7 @@ def _cheapest(compared: Standings) -> Tile:
     return Tile("Cheapest", accelerator_label(record), "; ".join(parts))
 
 
-def _crossover(records: Sequence[Record], compared: Standings) -> Tile:
+def _crossover(records: Sequence[Record]) -> Tile:
     question = "Faster than a CPU from"
     own = [each for each in records if each.study == SWEEP and not is_published(each)]
     results = [result for result in crossovers(own) if result.counted == COUNTED]

@@ -87,7 +87,7 @@ def _row_label(label: str, status: str) -> str:
 
 
 def _columns_that_fit(cells: Mapping[str, Sequence[str]], room: int) -> tuple[list[str], list[str]]:
-    """The first columns that fit into so many characters, and the others."""
+    """The first columns that fit into `room` characters, and the others."""
     columns = []
     for name, texts in cells.items():
         room -= 2 + max(map(len, (*name.split("_"), *texts)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of some configurations.
+    """The outcome of some configurations.
 
     Attributes:
       code: an exit code of `experiments.cli`.

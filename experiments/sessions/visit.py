@@ -25,7 +25,7 @@ _RESERVE = 10.0  # seconds of a run on the CPU for ending, and for the report
 def visit(
     arguments: Sequence[str], config: RunConfig, console: "Console", limit: "Deadline"
 ) -> Outcome:
-    """Runs the items of the agenda in order until the time is up, and prints what became of each.
+    """Runs the items of the agenda in order until the time is up, and prints the outcome of each.
 
     An item that is impossible here, because its data or a package are not there, is left out.
 

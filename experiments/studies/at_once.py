@@ -22,8 +22,7 @@ from experiments.workloads.ensemble_programs import (
     evaluate_members,
 )
 from experiments.workloads.ensembles import Member, all_images, build_members
-from experiments.workloads.setup import TrainingSetup, build_setup
-from experiments.workloads.training_metrics import abstract_batch
+from experiments.workloads.setup import TrainingSetup, abstract_batch, build_setup
 from jaxcnn import models
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -140,8 +139,9 @@ def _quality(
 def _resources(programs: EnsemblePrograms, setup: TrainingSetup, count: int) -> dict[str, float]:
     """FLOPs, parameters and memory of all members together."""
     plan = memory_plan(programs.all_members)
+    batch = abstract_batch(setup.config, setup.preprocessing)
     return {
-        "flops_per_step": count * model_flops(setup.step, setup.state, abstract_batch(setup)),
+        "flops_per_step": count * model_flops(setup.step, setup.state, batch),
         "parameters": count * models.count_parameters(setup.model),
         **({"memory_planned": plan.total} if plan else {}),
     }

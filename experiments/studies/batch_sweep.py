@@ -21,7 +21,7 @@ from experiments.records.units import readable
 from experiments.workloads import network, synthetic_step
 from jaxcnn import models, parallel
 from jaxcnn.backend import Backend
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 COLUMNS = (
     "images_per_second",
@@ -163,7 +163,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         return _out_of_memory(f"{reason} ({_describe(memory)})", memory, provenance)
     if used:
         metrics["memory_used"] = used

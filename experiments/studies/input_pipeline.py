@@ -91,8 +91,8 @@ def measure(case: Case, context: Context) -> CaseResult:
             jpeg_files.write_jpegs(Path(folder), FILES[config.preset], config.seed)
             dataset = f"folder:{folder}"
         shape = (config.image_size, config.image_size, CHANNELS)
-        opened = _open(dataset, shape, config)
-        split = opened.train
+        source = _open(dataset, shape, config)
+        split = source.train
         if len(split) < config.batch_size:
             raise InputError(
                 f"--batch-size={config.batch_size}: {config.dataset} has only {len(split)} "
@@ -115,7 +115,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         provenance={
             "noise": noise(samples).verdict,
             "processors": os.cpu_count(),
-            "notes": list(opened.notes),
+            "notes": list(source.notes),
             "remarks": _remarks(split),
         },
     )

@@ -1,7 +1,7 @@
 """Lower precisions: what bfloat16, float16 and fast float32 products gain, and what they cost.
 
 The products are those that tensor cores compute: factors of half precision, sums in single
-  precision.
+precision.
 """
 
 import jax
@@ -16,8 +16,7 @@ from experiments.measure.intervals import median_interval
 from experiments.measure.memory import memory_plan
 from experiments.studies import train
 from experiments.workloads import loss_curve, pipelines
-from experiments.workloads.setup import TrainingSetup, build_setup
-from experiments.workloads.training_metrics import abstract_batch
+from experiments.workloads.setup import TrainingSetup, abstract_batch, build_setup
 from jaxcnn import models
 from jaxcnn.backend import Backend
 
@@ -119,7 +118,7 @@ def _work(setup: TrainingSetup, step_time: float) -> dict[str, float]:
     """
     if setup.config.preset == "quick":
         return {}
-    batch = abstract_batch(setup)
+    batch = abstract_batch(setup.config, setup.preprocessing)
     flops = model_flops(setup.step, setup.state, batch)
     return {
         "flops_per_step": flops,

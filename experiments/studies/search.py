@@ -19,6 +19,7 @@ from experiments.harness.study import Case, CaseResult, Context
 from experiments.studies import train
 from experiments.studies.first_cnn import with_mnist
 from experiments.workloads import nearest_neighbours
+from experiments.workloads.reading import evenly_spaced
 from jaxcnn import data
 from jaxcnn.backend import Backend
 from jaxcnn.chips import cpu_name
@@ -137,7 +138,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     )
     shape = dataset.train.read([0])[0][0].shape
     x, y = _flatten(data.as_arrays(dataset.train, shape))
-    rows = _evenly_spaced(len(dataset.test), case.settings["parameters"].get("test_images"))
+    count = len(dataset.test)
+    rows = evenly_spaced(count, case.settings["parameters"].get("test_images") or count)
     test_x, test_y = _flatten(data.as_arrays(data.Subset(dataset.test, rows), shape))
     fit = FITS[case.settings["library"]](case, context, x, y)
     prediction_start = time.perf_counter()
@@ -169,11 +171,6 @@ def measure(case: Case, context: Context) -> CaseResult:
 def _flatten(arrays: ArraySplit) -> tuple[np.ndarray, np.ndarray]:
     """Pixels from 0 to 1, ``f32[N, D]``, and labels ``i32[N]``."""
     return arrays.images.reshape(len(arrays), -1).astype(np.float32) / 255, arrays.labels
-
-
-def _evenly_spaced(count: int, limit: int | None) -> np.ndarray:
-    """The rows from 0 to `count`, or `limit` of them."""
-    return np.linspace(0, count - 1, min(count, limit or count)).astype(int)
 
 
 def _fit_scikit_learn(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:

@@ -36,7 +36,7 @@ from experiments.studies import train
 from experiments.workloads import pipelines, training_metrics
 from experiments.workloads.multicrop_evaluation import MultiCropEvaluation
 from experiments.workloads.reading import read_in_parts
-from experiments.workloads.setup import TrainingSetup, build_setup
+from experiments.workloads.setup import TrainingSetup, abstract_batch, build_setup
 from jaxcnn import models, parallel
 from jaxcnn.backend import Backend
 from jaxcnn.data.resident import ResidentFeed
@@ -137,7 +137,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     if result.status != "ok":
         return result
     steps = setup.fit_config.steps
-    flops = model_flops(setup.step, setup.state, training_metrics.abstract_batch(setup))
+    flops = model_flops(setup.step, setup.state, abstract_batch(setup.config, setup.preprocessing))
     metrics = result.metrics
     step_time = metrics["training_time"] / steps
     metrics |= {

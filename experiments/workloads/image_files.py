@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 
 from jaxcnn.data.folder import read_rgb
 from jaxcnn.detection import Detections
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 Size = tuple[int, int]  # width and height
 
@@ -27,8 +27,7 @@ def read(file: str) -> np.ndarray:
     try:
         return read_rgb(file)
     except Exception as error:  # Pillow's plugins raise OSError, ValueError, SyntaxError and others
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"{file} cannot be read as an image ({reason})") from error
+        raise InputError(f"{file} cannot be read as an image ({first_line(error)})") from error
 
 
 def center_crop(image: np.ndarray, side: int) -> np.ndarray:

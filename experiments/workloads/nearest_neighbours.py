@@ -24,33 +24,6 @@ EXTRA_CANDIDATES = 8  # beyond k, so that rounding in the product loses no neigh
 BATCH_ROWS = 200  # test images at a time: their distances to 60,000 others are 48 MB
 
 
-def classify(
-    train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, k: int, p: int, device: jax.Device
-) -> np.ndarray:
-    """The class of each test row: its k nearest neighbours vote, weighted by inverse distance.
-
-    Args:
-      train: ``f32[N, D]``.
-      labels: the classes of the training rows, ``i32[N]``.
-      test: ``f32[M, D]``.
-      k: the number of neighbours that vote.
-      p: the order of the Minkowski distance; even.
-      device: where it is computed.
-
-    Returns:
-      ``i32[M]``.
-
-    Raises:
-      ValueError: the order is odd, or k is not from 1 to N.
-
-    >>> rows = np.float32([[0, 0], [0, 1], [5, 5], [5, 6]])
-    >>> labels, test = np.int32([0, 0, 1, 1]), np.float32([[1, 1], [4, 4]])
-    >>> classify(rows, labels, test, k=2, p=4, device=jax.devices()[0]).tolist()
-    [0, 1]
-    """
-    return compile_classifier(train, labels, k=k, p=p, device=device).predict(test)
-
-
 @dataclass(frozen=True)
 class Classifier:
     """A compiled classifier.
@@ -67,7 +40,24 @@ class Classifier:
 def compile_classifier(
     train: np.ndarray, labels: np.ndarray, *, k: int, p: int, device: jax.Device
 ) -> Classifier:
-    """`classify` with its program compiled ahead; arguments and exceptions are the same."""
+    """Compiles a vote of the nearest training rows, each weighted by its inverse distance.
+
+    Args:
+      train: ``f32[N, D]``.
+      labels: the classes of the training rows, ``i32[N]``.
+      k: the number of neighbours that vote.
+      p: the order of the Minkowski distance; even.
+      device: where it is computed.
+
+    Raises:
+      ValueError: the order is odd, or k is not from 1 to N.
+
+    >>> rows = np.float32([[0, 0], [0, 1], [5, 5], [5, 6]])
+    >>> labels, test = np.int32([0, 0, 1, 1]), np.float32([[1, 1], [4, 4]])
+    >>> classifier = compile_classifier(rows, labels, k=2, p=4, device=jax.devices()[0])
+    >>> classifier.predict(test).tolist()
+    [0, 1]
+    """
     if p % 2 or not 1 <= k <= len(train):
         raise ValueError(f"needs an even order and 1 to {len(train)} neighbours, got {p=}, {k=}")
     placed = jax.device_put((train, labels), device)

@@ -34,6 +34,7 @@ from jaxcnn.training import TrainState, evaluate_dataset, multi_step
 from jaxcnn.training.loop import RunSteps
 
 RESIDENT_SHARE = 0.2  # of a device's free memory that a resident training set may take
+_PREFETCHED = 2  # batches placed ahead of the one that is needed
 
 
 @dataclass(frozen=True)
@@ -205,12 +206,12 @@ def _streamed(setup: TrainingSetup, state: TrainState, first_step: int, last_ste
     return Pipeline("streamed", run_steps, evaluate, predict, program, input_wait)
 
 
-def _prefetch(place: Callable, batches: Iterator[Any], depth: int = 2) -> Iterator[Any]:
-    """Places batches, `depth` of them ahead of the one that is needed."""
+def _prefetch(place: Callable, batches: Iterator[Any]) -> Iterator[Any]:
+    """Places batches, `_PREFETCHED` of them ahead of the one that is needed."""
     waiting: deque[Any] = deque()
     for batch in batches:
         waiting.append(place(batch))
-        if len(waiting) > depth:
+        if len(waiting) > _PREFETCHED:
             yield waiting.popleft()
     yield from waiting
 

@@ -13,6 +13,7 @@ from jax import Array
 
 from experiments.config import RunConfig
 from experiments.measure.timing import Compiled, compile_program
+from experiments.workloads.reading import evenly_spaced
 from experiments.workloads.trained_model import TrainedModel, load_or_train, read_rows
 from jaxcnn.backend import Backend
 from jaxcnn.parallel.options import compiler_options
@@ -97,8 +98,7 @@ def compute_dtype(precision: str, platform: str) -> str:
 
 def _calibration_images(trained: TrainedModel) -> np.ndarray:
     """Training images, evenly spaced, ``u8[N, h, w, C]``."""
-    count = min(CALIBRATION_IMAGES, len(trained.train))
-    rows = np.linspace(0, len(trained.train) - 1, count).astype(int)
+    rows = evenly_spaced(len(trained.train), CALIBRATION_IMAGES)
     return read_rows(trained.train, rows, trained.preprocessing)[0]
 
 

@@ -57,3 +57,12 @@ def part(count: int, index: int, parts: int) -> np.ndarray:
     """
     size = -(-count // parts)
     return np.minimum(index * size + np.arange(size), count - 1)
+
+
+def evenly_spaced(count: int, limit: int) -> np.ndarray:
+    """Indices into `count` rows: all of them, or `limit` of them, evenly spaced.
+
+    >>> evenly_spaced(3, 5).tolist(), evenly_spaced(9, 3).tolist()
+    ([0, 1, 2], [0, 4, 8])
+    """
+    return np.linspace(0, count - 1, min(count, limit)).astype(int)

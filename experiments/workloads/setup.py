@@ -112,7 +112,7 @@ def build_setup(config: RunConfig, backend: Backend, *, holds_out: bool = True) 
         dataset=dataset,
         splits=splits,
         preprocessing=preprocessing,
-        strategy=strategy.for_step(step, state, _batch_shapes(config, preprocessing)),
+        strategy=strategy.for_step(step, state, abstract_batch(config, preprocessing)),
         model=model,
         state=state.replace(lr_scale=state.lr_scale * config.stages[0]),
         step=step,
@@ -180,10 +180,10 @@ def _create(
     )
 
 
-def _batch_shapes(
+def abstract_batch(
     config: RunConfig, preprocessing: Preprocessing
 ) -> dict[str, jax.ShapeDtypeStruct]:
-    """Those of a batch of stored images."""
+    """Shapes and dtypes of a training batch: ``image: u8[N, h, w, C]``, ``label: i32[N]``."""
     count = config.batch_size
     return {
         "image": jax.ShapeDtypeStruct((count, *preprocessing.stored_shape), jnp.uint8),

@@ -102,5 +102,5 @@ def _train(config: RunConfig, backend: Backend) -> TrainedModel:
 
 
 def single_device(backend: Backend) -> Backend:
-    """The backend with only its first device."""
+    """The first device alone, as a real device even if several are simulated."""
     return dataclasses.replace(backend, devices=backend.devices[:1], simulated=False)

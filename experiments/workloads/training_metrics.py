@@ -4,7 +4,6 @@ Metrics have the names of `experiments.records.metrics.METRICS`; a value that is
 absent.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,7 +16,7 @@ from experiments.measure.memory import memory_plan, observed_peak
 from experiments.measure.noise import noise
 from experiments.measure.utilisation import Sampler
 from experiments.workloads.pipelines import Pipeline
-from experiments.workloads.setup import TrainingSetup
+from experiments.workloads.setup import TrainingSetup, abstract_batch
 from jaxcnn import distributed, models
 from jaxcnn.training.history import History
 
@@ -35,18 +34,9 @@ COLUMNS = (
 )
 
 
-def abstract_batch(setup: TrainingSetup) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of a training batch: ``image: u8[N, h, w, C]``, ``label: i32[N]``."""
-    batch_size, shape = setup.config.batch_size, setup.preprocessing.stored_shape
-    return {
-        "image": jax.ShapeDtypeStruct((batch_size, *shape), np.uint8),
-        "label": jax.ShapeDtypeStruct((batch_size,), np.int32),
-    }
-
-
 def step_work(setup: TrainingSetup, pipeline: Pipeline) -> dict[str, float]:
     """The FLOPs of a train step from three sources, and the bytes that it must move."""
-    batch = abstract_batch(setup)
+    batch = abstract_batch(setup.config, setup.preprocessing)
     work = {
         "flops_per_step": model_flops(setup.step, setup.state, batch),
         "closed_form_flops_per_step": _closed_form(setup),
@@ -194,7 +184,8 @@ def remarks(work: dict[str, float], history: History, devices: int) -> list[str]
 def precision_remark(setup: TrainingSetup) -> str:
     """How many products of a step in half precision are wider than that; empty if none is."""
     precision = jnp.dtype(setup.step.network.precision.compute)
-    counts = product_dtypes(setup.step, setup.state, abstract_batch(setup))
+    batch = abstract_batch(setup.config, setup.preprocessing)
+    counts = product_dtypes(setup.step, setup.state, batch)
     wider = {
         name: count
         for name, count in counts.items()

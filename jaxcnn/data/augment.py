@@ -87,7 +87,7 @@ FORMS = (
     "randaugment:OPERATIONS:STRENGTH",
     "random_erasing:PROBABILITY",
 )
-"""All that `augmentation` understands."""
+"""The names that `make_preprocess` takes; words in capitals stand for numbers."""
 
 
 def augmentation(name: str) -> Callable[..., Array]:
@@ -119,6 +119,10 @@ def augmentation(name: str) -> Callable[..., Array]:
         return partial(random_erasing, probability=float(match[1]))
     if name not in AUGMENTATIONS:
         require_known("augmentation", name, FORMS)
+        raise InputError(
+            f"augmentation {name!r} is not a function of one image: {ALTERNATING_FLIP} is left to "
+            "the feeds, and words in capitals stand for numbers, as in randaugment:2:9"
+        )
     return AUGMENTATIONS[name]
 
 

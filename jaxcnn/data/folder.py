@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from jaxcnn import content_digests
 from jaxcnn.data.source import Dataset, Example, Shape, Split, hold_out
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 # Pillow decodes these itself; others, such as EPS, start programs that a file could control.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
@@ -221,8 +221,7 @@ def _decoding_problems(files: Sequence[str]) -> dict[str, str]:
         try:
             read_rgb(file)
         except Exception as error:  # Pillow's plugins raise OSError, ValueError, SyntaxError, …
-            message = str(error).splitlines()[0] if str(error) else "no message"
-            return f"{type(error).__name__}: {message}"
+            return f"{type(error).__name__}: {first_line(error)}"
         return None
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -27,14 +27,16 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       skip_bad: not used.
 
     Raises:
-      InputError: one of them is not a number, or there are fewer than two examples of a class.
+      InputError: a COUNT or CLASSES that is not a number, fewer than two examples of a class, or
+        more than `MAX_BYTES` of images.
     """
     count, classes = _parse(argument)
     size = (count + classes) * math.prod(shape)
     if size > MAX_BYTES:
         raise InputError(
             f"dataset 'synthetic:{argument}': {count:,} images of {'×'.join(map(str, shape))} take "
-            f"{size / 1e9:,.0f} GB, of at most {MAX_BYTES / 1e9:,.0f}: choose fewer or smaller ones"
+            f"{size / 1e9:,.0f} GB; at most {MAX_BYTES / 1e9:,.0f} GB are allowed: choose fewer or "
+            "smaller images"
         )
     rng = np.random.default_rng(0)
     class_images = rng.integers(0, 86, (classes, *shape), np.uint8)
@@ -55,6 +57,7 @@ def _parse(argument: str) -> tuple[int, int]:
         if count >= 2 * classes:
             return count, classes
     raise InputError(
-        f"dataset 'synthetic:{argument}': write synthetic:COUNT or synthetic:COUNT:CLASSES, "
-        f"with a COUNT of {2 * CLASSES} or more, or two for each class, of at most nine digits"
+        f"dataset 'synthetic:{argument}': write synthetic:COUNT with {2 * CLASSES} or more "
+        "images, or synthetic:COUNT:CLASSES with at least two for each class; a COUNT has at most "
+        "nine digits, CLASSES has six"
     )

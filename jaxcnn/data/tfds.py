@@ -11,7 +11,7 @@ from typing import Any
 from etils import epath
 
 from jaxcnn.data.source import Dataset, Example, ImageShape, Shape, Split, hold_out
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TfdsSplit:
             examples = self.source.__getitems__(list(rows))
         except Exception as error:  # a damaged file shows only now, by any exception of its reader
             raise InputError(
-                f"{self.location} is damaged: {_first_line(error)}; prepare it again"
+                f"{self.location} is damaged: {first_line(error)}; prepare it again"
             ) from error
         return [(example["image"], int(example["label"])) for example in examples]
 
@@ -84,7 +84,7 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
         raise
     except Exception as error:  # TFDS raises many kinds; each means that the folder is not usable
         raise InputError(
-            f"dataset 'tfds:{argument}' in {folder} cannot be read: {_first_line(error)}"
+            f"dataset 'tfds:{argument}' in {folder} cannot be read: {first_line(error)}"
         ) from error
     train, test, note = _train_and_test(argument, splits)
     notes = (note,) if note else ()
@@ -218,7 +218,3 @@ def _train_and_test(argument: str, splits: dict[str, TfdsSplit]) -> tuple[Split,
         return splits["train"], splits["validation"], note
     train, test = hold_out(splits["train"], 0.2)
     return train, test, "there is no test split: a fixed random fifth of 'train' is the test set"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

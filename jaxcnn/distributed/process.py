@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass, field
 
 from jaxcnn import chips
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 
 _DETECTION_SECONDS = 60  # for the cluster to tell the coordinator's address
 
@@ -85,14 +85,13 @@ def _detected_process() -> Process:
             os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, _DETECTION_SECONDS
         )
     except Exception as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"--distributed: the cluster's environment cannot be read ({reason}); give "
+            f"--distributed: the cluster's environment cannot be read ({first_line(error)}); give "
             "--coordinator=HOST:PORT --num-processes=N --process-id=I"
         ) from error
     if None in (address, count, index):
         raise InputError(
-            "--distributed: this is no cluster that JAX recognises (SLURM, Open MPI, Cloud TPU, "
+            "--distributed: this is not a cluster that JAX recognizes (SLURM, Open MPI, Cloud TPU, "
             "GKE, Kubernetes); give each process --coordinator=HOST:PORT --num-processes=N "
             "--process-id=I, or use launch/local.sh or launch/ssh.sh"
         )

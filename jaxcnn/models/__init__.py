@@ -11,7 +11,7 @@ from flax import nnx
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.models import recipes
 from jaxcnn.models.darknet import YOLOv2
-from jaxcnn.models.model_spec import ModelSpec, Shape
+from jaxcnn.models.model_spec import HEADS, ModelSpec, Shape
 from jaxcnn.models.random_streams import random_streams
 from jaxcnn.models.recipe import Recipe
 from jaxcnn.models.shapes import ImagesTooSmallError
@@ -140,8 +140,7 @@ def heads(model: nnx.Module) -> tuple[str, ...]:
     >>> heads(build("lenet5"))
     ('out',)
     """
-    names = ("out", "head1", "head2")
-    return tuple(name for name in names if isinstance(getattr(model, name, None), nnx.Module))
+    return tuple(name for name in HEADS if isinstance(getattr(model, name, None), nnx.Module))
 
 
 def _count(state: nnx.State) -> int:

@@ -11,11 +11,11 @@ from jaxcnn.errors import InputError
 
 
 @contextlib.contextmanager
-def reported(doing: str, folder: Path) -> Iterator[None]:
+def user_code_errors(action: str, folder: Path) -> Iterator[None]:
     """Turns an exception of the user's code within this context into an `InputError`.
 
     Args:
-      doing: what the code is run for, such as ``model net.py:Net: building it``; the message
+      action: what the code is run for, such as ``model net.py:Net: building it``; the message
         begins with it.
       folder: that contains the user's code.
 
@@ -23,7 +23,7 @@ def reported(doing: str, folder: Path) -> Iterator[None]:
       InputError: its message names the exception in one line, its details are the traceback,
         without the frames of this package, of installed ones and of Python.
 
-    >>> with reported("dividing", Path()):
+    >>> with user_code_errors("dividing", Path()):
     ...     1 / 0
     Traceback (most recent call last):
     jaxcnn.errors.InputError: dividing raises ZeroDivisionError: division by zero
@@ -34,7 +34,7 @@ def reported(doing: str, folder: Path) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         lines = str(error).strip().splitlines() or ["no message"]
-        message = f"{doing} raises {type(error).__name__}: {lines[0]}"
+        message = f"{action} raises {type(error).__name__}: {lines[0]}"
         raise InputError(message, _user_traceback(error, folder)) from error
 
 

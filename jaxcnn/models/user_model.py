@@ -17,7 +17,7 @@ from typing import Any
 
 from jaxcnn.errors import InputError
 from jaxcnn.models.table import MODELS
-from jaxcnn.models.user_code import reported, syntax_error
+from jaxcnn.models.user_code import syntax_error, user_code_errors
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _execute(path: Path, source: bytes) -> ModuleType:
     sys.modules[module.__name__] = module  # dataclasses look for their module there
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    with reported(f"model {path.name}: importing it", path.parent):
+    with user_code_errors(f"model {path.name}: importing it", path.parent):
         exec(code, vars(module))
     return module
 
@@ -168,7 +168,7 @@ def _load_module(name: str, target: str) -> _Loaded:
     folders = top.submodule_search_locations  # of a package
     folder = Path(folders[0]) if folders else Path(top.origin or "").parent
     try:
-        with reported(f"model {name}: importing it", folder):
+        with user_code_errors(f"model {name}: importing it", folder):
             module = importlib.import_module(target)
     except InputError as error:
         cause = error.__cause__

@@ -13,7 +13,7 @@ from jax import Array
 from jaxcnn.errors import InputError
 from jaxcnn.models.adapters import from_linen
 from jaxcnn.models.model_spec import Shape
-from jaxcnn.models.user_code import reported
+from jaxcnn.models.user_code import user_code_errors
 from jaxcnn.models.user_model import UserModel
 
 _REQUIRED, _OPTIONAL = ("num_classes", "rngs"), ("input_shape",)
@@ -37,7 +37,7 @@ def make_user_network(
       InputError: the factory takes other arguments, raises, or returns something else than a
         network with parameters from images ``[N, H, W, C]`` to logits ``[N, num_classes]``.
     """
-    with reported(f"model {user.label}: building it", user.folder):
+    with user_code_errors(f"model {user.label}: building it", user.folder):
         model = _call_factory(user, {"input_shape": input_shape, "num_classes": num_classes}, rngs)
         if isinstance(model, linen.Module):
             model = from_linen(model, input_shape, rngs)
@@ -86,7 +86,7 @@ def _call_factory(user: UserModel, sizes: dict[str, Any], rngs: nnx.Rngs) -> Any
     is_linen = inspect.isclass(factory) and issubclass(factory, linen.Module)
     arguments = sizes if is_linen else sizes | {"rngs": rngs}
     parameters = _parameters(factory)
-    names = _accepted(user, parameters, tuple(arguments), () if is_linen else _REQUIRED)
+    names = _keyword_names(user, parameters, tuple(arguments), () if is_linen else _REQUIRED)
     return factory(**{name: arguments[name] for name in names})
 
 
@@ -98,7 +98,7 @@ def _parameters(factory: Callable) -> dict[str, inspect.Parameter]:
     return dict(parameters)
 
 
-def _accepted(
+def _keyword_names(
     user: UserModel,
     parameters: dict[str, inspect.Parameter],
     offered: tuple[str, ...],
@@ -127,9 +127,9 @@ def _accepted(
         and name not in names
     ]
     problems = [
-        f"{problem} {', '.join(found)}"
-        for problem, found in (("lacks", missing), ("requires", unknown))
-        if found
+        f"{problem} {', '.join(names)}"
+        for problem, names in (("lacks", missing), ("requires", unknown))
+        if names
     ]
     if problems:
         takes = ", ".join(map(str, parameters.values()))
@@ -148,7 +148,7 @@ def _check_outputs(
     images = jax.ShapeDtypeStruct((_IMAGES, *input_shape), jnp.float32)
     size = "×".join(map(str, input_shape))
     for train in (False, True):
-        with reported(f"model {user.label}: calling it with images of {size}", user.folder):
+        with user_code_errors(f"model {user.label}: calling it with images of {size}", user.folder):
             outputs = jax.eval_shape(
                 lambda state, images, train=train: _run(graphdef, state, images, train),
                 state,

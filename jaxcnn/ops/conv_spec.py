@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jax import lax
 
-Pair = tuple[int, ...]  # a number for each image axis, of which there are mostly two
+Sizes = tuple[int, ...]  # a number for each image axis
 Pads = tuple[tuple[int, int], ...]  # numbers before and after, for each image axis
 
 # Images [N, H, W, C], kernel [h, w, C, D], result [N, H', W', D].
@@ -27,11 +27,11 @@ class ConvSpec:
       precision: as in `jax.lax.conv_general_dilated`.
     """
 
-    strides: Pair
+    strides: Sizes
     pads: Pads
-    dilation: Pair
-    image_size: Pair
-    kernel_size: Pair
+    dilation: Sizes
+    image_size: Sizes
+    kernel_size: Sizes
     groups: int
     precision: lax.PrecisionLike
 

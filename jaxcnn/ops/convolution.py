@@ -1,7 +1,8 @@
 """Convolutions that are fast on a CPU too, including their gradients and inside loops.
 
-They are those of `jax.lax`, marked for the CPU lowering of `jaxcnn.ops.conv_lowering`: in float32
-the compiled kernels of `jaxcnn.ops.native`, if those are available, otherwise convolutions in XLA's
+They are those of `jax.lax`, marked for the CPU lowering of `jaxcnn.ops.conv_lowering`: the compiled
+kernels of `jaxcnn.ops.native`, if those are available, which convert half precisions to float32 or
+compute in bfloat16 where the processor has instructions for it; otherwise convolutions in XLA's
 fast layout. TPU programs keep JAX's own convolutions and gradients, and GPU programs all but one
 gradient, see there.
 """

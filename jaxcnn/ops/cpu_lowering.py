@@ -96,7 +96,7 @@ def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *op
                 replacement = Replacement(function)
             else:
                 if replacement and replacement.dimensions:
-                    warnings.warn(_LEFT_OUT, stacklevel=2)
+                    warnings.warn(_NO_KERNELS, stacklevel=2)
                 stack.enter_context(native.without_native_kernels())
                 replacement = rule(context.avals_in, context.avals_out[0], params)
         if replacement is None:
@@ -110,9 +110,10 @@ def _lower(default: Callable, rule: Rule, context: mlir.LoweringRuleContext, *op
 
 _PRIMITIVES: dict[Callable, Primitive] = {}  # by function of `with_cpu_kernel`
 
-_LEFT_OUT = (
-    "a program for several devices has convolutions without CPU kernels, because their devices are "
-    "not known: use the layers or the functions of jaxcnn, or jax.shard_map"
+_NO_KERNELS = (
+    "XLA divides this program between several devices that are not known when it is lowered, so "
+    "its convolutions run without jaxcnn's CPU kernels: use the layers or functions of jaxcnn, or "
+    "jax.shard_map"
 )
 
 

@@ -76,9 +76,9 @@ class _Packing:
     """How an equation uses a packed kernel.
 
     Attributes:
-      inputs: of the equation, those that do not depend on weights alone.
-      pack: from the values of the others, what is computed once.
-      apply: from the values of the inputs and from what `pack` returns, the equation's result.
+      inputs: the operands that change from call to call.
+      pack: ``pack(read)`` computes, once, what depends on weights alone.
+      apply: ``apply(read, packed)`` computes the equation's result from `inputs` and `packed`.
     """
 
     inputs: tuple[Atom, ...]
@@ -122,7 +122,7 @@ def _are_on_one_cpu(leaves: Sequence[Any]) -> bool:
 
 
 def _fixed_equations(jaxpr: Jaxpr, count: int) -> dict[int, JaxprEqn]:
-    """Those that depend on weights alone, the first `count` inputs, by number."""
+    """The equations, by number, that depend only on the first `count` inputs, the weights."""
     fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
     equations = {}
     for number, equation in enumerate(jaxpr.eqns):
@@ -134,7 +134,7 @@ def _fixed_equations(jaxpr: Jaxpr, count: int) -> dict[int, JaxprEqn]:
 
 
 def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
-    """Those of the equations that have one, by number; the first `count` inputs are weights."""
+    """The packing of each equation that has one; the first `count` inputs are weights."""
     equations = _fixed_equations(jaxpr, count)
     fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
     fixed.update(variable for equation in equations.values() for variable in equation.outvars)
@@ -147,7 +147,7 @@ def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
 
 
 def _packing(equation: JaxprEqn, fixed: set[Var]) -> _Packing | None:
-    """That of one equation, whose result does not depend on fixed variables alone."""
+    """The packing of an equation that also depends on variables that are not fixed, or None."""
 
     def is_fixed(atom: Any) -> bool:
         return isinstance(atom, Literal) or atom in fixed
@@ -196,7 +196,7 @@ def _as_convolution(
 def _packing_of(
     equation: JaxprEqn, convolution: PackedConvolution, channels: Sequence[Atom], summand: Any
 ) -> _Packing:
-    """That of an equation with this convolution, and with what follows it if it is fused."""
+    """The packing of an equation that computes this convolution and any steps fused with it."""
     inputs, kernel = equation.invars[:2]
     steps = equation.params.get("steps")  # None if nothing follows
     activation = equation.params.get("activation", native.NO_ACTIVATION)

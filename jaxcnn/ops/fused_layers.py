@@ -44,7 +44,7 @@ def combine(steps: Sequence[str], channels: Sequence[Array], outputs: int) -> tu
     return factors, bias
 
 
-def _follow(result, others, steps, activation):
+def _apply_steps(result, others, steps, activation):
     """The operations after a convolution or a product, one by one."""
     channels, summand = split_operands(others, steps)
     dtype = result.dtype
@@ -59,7 +59,7 @@ def _follow(result, others, steps, activation):
 def _reference_fused_convolution(images, kernel, *others, spec, steps, activation):
     with fast_on_cpu():
         result = cpu_convolution.xla_convolve(spec, images, kernel)
-    return _follow(result, others, steps, activation)
+    return _apply_steps(result, others, steps, activation)
 
 
 def _native_fused_convolution(images, kernel, *others, spec, steps, activation):
@@ -81,7 +81,7 @@ fused_convolution = with_cpu_kernel(
 def _reference_fused_product(inputs, kernel, *others, steps, activation, precision):
     contracted = (inputs.ndim - 1,), (0,)
     result = lax.dot_general(inputs, kernel, (contracted, ((), ())), precision=precision)
-    return _follow(result, others, steps, activation)
+    return _apply_steps(result, others, steps, activation)
 
 
 def _native_fused_product(inputs, kernel, *others, steps, activation, precision):
@@ -113,7 +113,7 @@ def layer_of(equation: JaxprEqn) -> Callable[..., Array] | None:
 
 
 def _convolution_of(equation: JaxprEqn) -> Callable[..., Array] | None:
-    """A convolution with what follows it; None if the equation is none that can be fused."""
+    """A convolution with the steps after it; None if the equation is none that can be fused."""
     if equation.primitive is not jax.lax.conv_general_dilated_p:
         return None
     if MARK not in (equation.ctx.xla_metadata or {}):

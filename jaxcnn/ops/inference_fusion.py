@@ -142,7 +142,7 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
 
 
 def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
-    """Those of all layers after which there is something to fuse."""
+    """The fusions of all layers that are followed by something to fuse."""
     uses, makers = Uses(jaxpr), {}
     for equation in jaxpr.eqns:
         makers.update(dict.fromkeys(equation.outvars, equation))
@@ -159,7 +159,7 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
 
     for number, equation in enumerate(jaxpr.eqns):
         layer = layer_of(equation)
-        fusion = layer and _follow(jaxpr, number, layer, uses, makers, fused)
+        fusion = layer and _longest_fusion(jaxpr, number, layer, uses, makers, fused)
         if fusion is None:
             continue
         result = jaxpr.eqns[fusion.equations[-1]].outvars[0]
@@ -169,7 +169,7 @@ def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
     return fusions
 
 
-def _follow(
+def _longest_fusion(
     jaxpr: Jaxpr,
     number: int,
     layer: Callable[..., Array],
@@ -177,7 +177,10 @@ def _follow(
     makers: dict[Var, JaxprEqn],
     fused: set[int],
 ) -> _Fusion | None:
-    """What follows the layer that is this equation, up to those that are fused already."""
+    """The longest fusion that begins with the layer at equation `number`; None if nothing fuses.
+
+    It ends before equations that are in `fused`.
+    """
     inputs, kernel = jaxpr.eqns[number].invars
     value = jaxpr.eqns[number].outvars[0]
     shape, dtype = type_of(value).shape, type_of(value).dtype

@@ -83,7 +83,7 @@ class ChannelLayout:
         return lax.with_sharding_constraint(array, self._sharding(array, divided=True))
 
     def shares(self, count: int) -> bool:
-        """Whether the devices can share so many channels, or groups of them, equally."""
+        """Whether the devices can share this number of channels, or of groups, equally."""
         return count % self.mesh.shape[self.channels] == 0
 
     def with_shared_groups(self, convolution: Callable[..., Array]) -> Callable[..., Array]:

@@ -10,10 +10,10 @@ from jax import Array, lax
 
 from jaxcnn.ops import pool_lowering as pool_lowering  # registers it
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
+from jaxcnn.ops.native.window import Pair
 from jaxcnn.ops.pooling_lowerings import reduce_max, reduce_sum
 
 Window = int | tuple[int, ...]
-Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
 Pads = tuple[tuple[int, int], ...]  # of two pairs
 
 PADDINGS = ("VALID", "SAME", "CEIL")

@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-Sizes = tuple[int, ...]  # by image axis
+from jaxcnn.ops.conv_spec import Sizes
+
 Pads = tuple[tuple[int, int], ...]  # by image axis
 Pool = Callable[[Array, Sizes, Sizes, Pads], Array]  # of images, window, strides and pads
 
@@ -245,7 +246,7 @@ def _add_taps(taps: list[Array], axis: int, stride: int, size: int) -> Array:
 
 @dataclass(frozen=True)
 class PoolLowerings:
-    """Two ways to compute one pool of a CPU program, of which the windows decide.
+    """Two ways to compute a pool in a CPU program; its window decides which one is used.
 
     Both are functions of images, window, strides and pads.
 

@@ -20,11 +20,11 @@ def evaluate(
     Args:
       program: traced.
       inputs: values of its input variables, at least of those that are read.
-      compute: from an equation's number, the equation, and how to read values, its outputs; None if
-        it is left out, and nothing reads them.
+      compute: ``compute(number, equation, read)`` returns the outputs of an equation; None skips
+        the equation, whose outputs must then not be read.
 
     Returns:
-      How to read the values of all variables that were computed.
+      ``read(atom)``, the value of a literal, an input or a variable that was computed.
     """
     values = dict(zip(program.jaxpr.constvars, program.consts, strict=True)) | dict(inputs)
 

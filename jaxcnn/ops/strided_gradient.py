@@ -43,7 +43,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxcnn.ops import native
-from jaxcnn.ops.conv_spec import ConvSpec, Pair
+from jaxcnn.ops.conv_spec import ConvSpec, Sizes
 
 
 def supports(spec: ConvSpec) -> bool:
@@ -79,7 +79,7 @@ def image_gradient(spec: ConvSpec, kernel: Array, cotangent: Array) -> Array:
     return padded[:, top : top + height, left : left + width]
 
 
-def _block_counts(spec: ConvSpec, cotangent: Array) -> Pair:
+def _block_counts(spec: ConvSpec, cotangent: Array) -> Sizes:
     """``Q`` of each axis: blocks of ``stride`` positions that cover the image and all windows."""
     counts = []
     for axis in range(2):
@@ -91,7 +91,7 @@ def _block_counts(spec: ConvSpec, cotangent: Array) -> Pair:
 
 
 def _gradient_at_remainder(
-    spec: ConvSpec, kernel: Array, cotangent: Array, blocks: Pair, remainder: Pair
+    spec: ConvSpec, kernel: Array, cotangent: Array, blocks: Sizes, remainder: Sizes
 ) -> Array:
     """``[N, Q, Q', C]``: the gradient at the positions with these remainders by the strides."""
     taps = kernel[remainder[0] :: spec.strides[0], remainder[1] :: spec.strides[1]]

@@ -2,6 +2,7 @@
 
 from jaxcnn.parallel.resident import ResidentTraining, resident_training
 from jaxcnn.parallel.rules import LargestAxis, Rule
+from jaxcnn.parallel.shapes import abstract, batch_share
 from jaxcnn.parallel.strategies import (
     AUTO,
     FOR_ANY_NETWORK,
@@ -16,7 +17,7 @@ from jaxcnn.parallel.strategies import (
     state_copies,
     strategy,
 )
-from jaxcnn.parallel.strategy import Strategy, abstract, batch_share
+from jaxcnn.parallel.strategy import Strategy
 
 __all__ = [
     "AUTO",

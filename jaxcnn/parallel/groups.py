@@ -31,10 +31,9 @@ def refuse_groups(step: Callable[..., Any], devices: int) -> Callable[..., Any]:
         if gradient is not None:
             groups, kernel = gradient.params["batch_group_count"], gradient.outvars[0].aval
             raise InputError(
-                f"the network has a convolution with {groups} groups, whose kernel has a gradient "
-                f"{kernel}, and which is neither an nnx.Conv nor a linen.Conv: it cannot be "
-                f"divided among the {devices} devices that share channels. Use one of these "
-                "layers, or another strategy, such as data or fsdp"
+                f"a convolution with {groups} groups (kernel gradient {kernel}) cannot be divided "
+                f"among the {devices} devices that share channels: it is neither an nnx.Conv nor a "
+                "linen.Conv. Use one of these layers, or another strategy, such as data or fsdp"
             )
         outputs = jaxpr_as_fun(program)(*jax.tree.leaves(arguments))
         return jax.tree.unflatten(jax.tree.structure(shapes), outputs)

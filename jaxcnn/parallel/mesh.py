@@ -18,7 +18,7 @@ def mesh_shape(
         of the number of devices: neighbours exchange activations, which are more than gradients.
 
     Raises:
-      InputError: the text is no shape of such a mesh.
+      InputError: the text is not the shape of such a mesh.
 
     >>> mesh_shape(("data", "tensor"), 8), mesh_shape(("data", "tensor"), 8, "2x4")
     ((4, 2), (2, 4))

@@ -13,9 +13,9 @@ from jaxcnn.ops.layout import ChannelLayout, reshard
 from jaxcnn.parallel.groups import refuse_groups
 from jaxcnn.parallel.mesh import mesh_shape
 from jaxcnn.parallel.rules import DATA, TENSOR, Rule, parameter_shardings, state_shardings
-from jaxcnn.parallel.strategy import Shapes, Strategy
+from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.sharding import BatchSharding
-from jaxcnn.training.state import PyTree
+from jaxcnn.training.state import PyTree, Shapes
 
 
 class MeshStrategy(Strategy):

@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxcnn.training.state import PyTree
+from jaxcnn.training.state import PyTree, Shapes
 
-Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 Buffers = dict[str, Array]  # by dtype
 
 
@@ -54,7 +53,7 @@ class Packing:
         object.__setattr__(self, "_widths", widths)
 
     def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Those of what `pack` returns."""
+        """The shapes of the buffers that `pack` returns, by dtype."""
         dtypes = {str(leaf.dtype): leaf.dtype for leaf in jax.tree.leaves(self.whole)}
         count = len(self.parts)
         return {

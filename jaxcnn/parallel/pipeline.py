@@ -18,11 +18,13 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.errors import InputError
 from jaxcnn.parallel import staged_evaluation, staged_training
+from jaxcnn.parallel.shapes import Build, with_sharding
 from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork, divide
-from jaxcnn.parallel.strategy import Build, Shapes, Strategy, with_sharding
+from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.objective import Batch, Metrics
-from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import BatchSharding, EvalStep, TrainStep
+from jaxcnn.training.sharding import BatchSharding
+from jaxcnn.training.state import Shapes, TrainState
+from jaxcnn.training.step import EvalStep, TrainStep
 
 
 class Pipeline(Strategy):
@@ -163,7 +165,7 @@ class Pipeline(Strategy):
 
 @dataclass(frozen=True)
 class _Layers:
-    """Computes a step in stages; a `jaxcnn.training.step.LayerSharding`."""
+    """Computes a step in stages; a `jaxcnn.training.sharding.LayerSharding`."""
 
     network: StagedNetwork
 

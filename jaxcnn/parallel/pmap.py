@@ -9,9 +9,10 @@ from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxcnn.parallel.rules import DATA as AXIS
-from jaxcnn.parallel.strategy import Build, Shapes, Strategy, abstract, batch_share, row_count
+from jaxcnn.parallel.shapes import Build, abstract, batch_share, row_count
+from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.sharding import BatchSharding
-from jaxcnn.training.state import PyTree, TrainState
+from jaxcnn.training.state import PyTree, Shapes, TrainState
 from jaxcnn.training.step import TrainStep
 
 

@@ -235,5 +235,5 @@ def examples(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
             f"each of the {len(images)} images"
         )
     if labels.min() < 0:
-        raise InputError(f"label {labels.min()}: labels are numbers of classes, from 0")
+        raise InputError(f"label {labels.min()}: labels must be class indices, counted from 0")
     return {"image": images, "label": labels.astype(np.int32)}

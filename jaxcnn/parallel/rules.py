@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxcnn.errors import InputError, require_known
+from jaxcnn.training.state import Shapes
 
 DATA, TENSOR = "data", "tensor"  # mesh axes
-Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 Path = tuple[str, ...]
 
 _KINDS = ("parameter", "statistic")
@@ -63,7 +63,9 @@ class Rule:
         try:
             re.compile(self.path)
         except re.error as error:
-            raise InputError(f"rule {self.path!r}: no regular expression ({error})") from error
+            raise InputError(
+                f"rule {self.path!r}: not a valid regular expression ({error})"
+            ) from error
         require_known("kind of rule", self.kind, _KINDS)
         if not isinstance(self.spec, PartitionSpec | LargestAxis):
             raise InputError(

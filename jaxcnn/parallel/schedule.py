@@ -21,9 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.parallel.packing import Shapes
 from jaxcnn.parallel.staged_network import AXIS
-from jaxcnn.training.state import PyTree
+from jaxcnn.training.state import PyTree, Shapes
 
 
 def forward_ticks(stages: int, microbatches: int) -> int:
@@ -42,15 +41,6 @@ def backward_ticks(stages: int, microbatches: int) -> int:
     (11, 8)
     """
     return microbatches + stages - 1
-
-
-def bubble(stages: int, microbatches: int) -> float:
-    """The share of the ticks in which a device waits (§2.3).
-
-    >>> bubble(3, 8), bubble(1, 8)
-    (0.2, 0.0)
-    """
-    return (stages - 1) / (microbatches + stages - 1)
 
 
 def microbatch(tick: Array, delay: Array, count: int) -> tuple[Array, Array]:

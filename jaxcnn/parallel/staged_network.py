@@ -13,11 +13,11 @@ from jax import Array
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxcnn.errors import InputError
-from jaxcnn.parallel.packing import Packing, Shapes, select_paths
+from jaxcnn.parallel.packing import Packing, select_paths
 from jaxcnn.parallel.stages import Range, balance, blocks, equation_flops, owners, run_layers
 from jaxcnn.training.network import Network
 from jaxcnn.training.precision import cast
-from jaxcnn.training.state import PyTree, TrainState
+from jaxcnn.training.state import PyTree, Shapes, TrainState
 from jaxcnn.training.step import TrainStep
 
 AXIS = "stage"

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxcnn.parallel.packing import Buffers, Shapes
+from jaxcnn.parallel.packing import Buffers
 from jaxcnn.parallel.schedule import (
     Wire,
     backward_ticks,
@@ -24,7 +24,7 @@ from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork
 from jaxcnn.training.microbatches import split, with_random_state
 from jaxcnn.training.objective import Batch, Metrics, mask_of
 from jaxcnn.training.precision import all_finite
-from jaxcnn.training.state import PyTree, TrainState
+from jaxcnn.training.state import PyTree, Shapes, TrainState
 from jaxcnn.training.step import TrainStep
 
 Part = tuple[Batch, Array]  # a microbatch, and the positions of its rows in the batch

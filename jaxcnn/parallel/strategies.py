@@ -54,7 +54,7 @@ def device_count(name: str, available: int) -> int:
 
 
 def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
-    """What the batch sizes of a strategy, or ``auto``, are multiples of on `available` devices.
+    """The number that a batch size of a strategy, or ``auto``, must be a multiple of.
 
     >>> batch_multiple("jit", 8), batch_multiple("pmap", 8), batch_multiple("data_tensor", 8, "2x4")
     (1, 8, 2)

@@ -13,7 +13,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from jaxcnn import distributed
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 from jaxcnn.training.history import History
 from jaxcnn.training.saved_arrays import first_difference
 from jaxcnn.training.state import TrainState
@@ -114,7 +114,7 @@ class Checkpoints:
         except InputError:
             raise
         except Exception as error:  # orbax and tensorstore raise many kinds for a damaged file
-            raise self._damaged(error) from error
+            raise self._damaged(_reason(error)) from error
         history.sessions += 1
         return Restored(state, best, history)
 
@@ -216,7 +216,7 @@ class Checkpoints:
         try:
             saved = json.loads((self.folder / _IDENTITY).read_text())
         except (OSError, ValueError, RecursionError) as error:
-            raise self._damaged(f"{_IDENTITY}: {error}") from error
+            raise self._damaged(f"{_IDENTITY}: {_reason(error)}") from error
         if not isinstance(saved, dict):
             raise self._damaged(f"{_IDENTITY} is not a JSON object")
         differences = [
@@ -230,9 +230,9 @@ class Checkpoints:
                 "Choose another folder, or delete that one to start anew (--force does)"
             )
 
-    def _damaged(self, error: Exception | str) -> InputError:
+    def _damaged(self, reason: str) -> InputError:
         return InputError(
-            f"the checkpoint in {self.folder} is damaged ({_reason(error)}); "
+            f"the checkpoint in {self.folder} is damaged ({reason}); "
             "delete that folder to start anew (--force does)"
         )
 
@@ -250,9 +250,9 @@ def _quiet_orbax() -> Iterator[None]:
     logger.setLevel(level)
 
 
-def _reason(error: Exception | str) -> str:
+def _reason(error: Exception) -> str:
     """The first line of an error, not too long."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return first_line(error)[:200]
 
 
 def _saved_names(tree: dict[str, Any]) -> dict[str, str]:

@@ -65,8 +65,8 @@ def create(
       The state and a `TrainStep`; ``step.evaluation`` is the evaluation step.
 
     Raises:
-      InputError: a model that is no NNX module, an unknown precision or layer, a value that is not
-        allowed, or a setting of a layer that cannot be hashed.
+      InputError: a model or a trainable layer that is not an NNX module, an unknown precision or
+        layer, a value that is not allowed, or a setting of a layer that cannot be hashed.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -81,8 +81,8 @@ def create(
     if not isinstance(model, nnx.Module):
         kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise InputError(
-            f"model {kind}: must be a module of Flax NNX, not its class; jaxcnn.models.adapters "
-            "turns networks of Linen, Equinox and plain functions into one"
+            f"model {kind}: must be an instance of a Flax NNX module; jaxcnn.models.adapters turns "
+            "networks of Linen, Equinox and plain functions into one"
         )
     model = nnx.clone(model)
     nnx.pop(model, nnx.Intermediate)  # of earlier calls
@@ -103,8 +103,8 @@ def create(
     for name in trainable:
         if not isinstance(getattr(model, name), nnx.Module | nnx.Variable):
             raise InputError(
-                f"trainable layer {name!r} is no module of Flax NNX, so that it cannot be in "
-                "training mode while the others are not; leave trainable out"
+                f"trainable layer {name!r} is not a Flax NNX module, so it has no training mode "
+                "apart from the other layers; leave trainable empty"
             )
     state = TrainState(
         step=jnp.zeros((), jnp.int32),

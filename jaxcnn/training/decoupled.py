@@ -1,4 +1,4 @@
-"""Optimizers whose weight decay is no term of the loss: AdamW, LAMB and Muon.
+"""Optimizers whose weight decay is not a term of the loss: AdamW, LAMB and Muon.
 
 The weight decay is subtracted from the weights directly, ``learning rate · weight decay · weight``
 in each step (Loshchilov & Hutter 2019, *Decoupled Weight Decay Regularization*). Biases and the
@@ -75,7 +75,7 @@ def muon(
         learning_rate,
         weight_decay=weight_decay,
         weight_decay_mask=_decayed(layers),
-        muon_weight_dimension_numbers=_matrices,
+        muon_weight_dimension_numbers=kernel_matrices,
         consistent_rms=MUON_UPDATE_RMS,
     )
 
@@ -87,7 +87,7 @@ def _decayed(layers: tuple[str, ...] = ()) -> Any:
     )
 
 
-def _matrices(params: Any) -> Any:
+def kernel_matrices(params: Any) -> Any:
     """Which axes of a kernel are its rows and which are its columns; None for other parameters."""
 
     def axes(leaf):

@@ -225,7 +225,7 @@ def _require_finite(losses: np.ndarray, step: int, history: History) -> None:
     remedy = "try a smaller --learning-rate or --precision=float32"
     if number == 1:  # no update has been made yet
         remedy = (
-            "labels must be numbers of classes, 0 to classes - 1, and images finite; if they are, "
+            "labels must be class indices, from 0 to classes - 1, and images finite; if they are, "
             "try --precision=float32"
         )
     raise NonFiniteLossError(

@@ -70,8 +70,8 @@ class Network:
           train: training mode (batch statistics, dropout) or evaluation mode.
           batch_rows: ``i32[N]``, the positions of the images in the global batch, by which layers
             draw random numbers; None for 0, 1, 2, …
-          layers: calls some layers of the network with `images`, which are then their inputs and
-            keep their dtype, as the outputs do; None for all layers.
+          layers: ``layers(model, images)`` runs a part of the network; `images` are the inputs of
+            that part, and neither they nor the outputs are cast. None runs the whole network.
 
         Returns:
           The outputs in float32, and the next `model_state`, without what the network keeps as

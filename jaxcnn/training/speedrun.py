@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
-from optax.contrib import MuonDimensionNumbers, scale_by_muon
+from optax.contrib import scale_by_muon
 
 from jaxcnn.errors import InputError
+from jaxcnn.training.decoupled import kernel_matrices
 
 # Jordan's program `airbench94_muon.py`, 2024. The learning rates of SGD are multiples of that of
 # the kernels, and those of the program times 2,000: its loss is the sum over a batch of that size.
@@ -45,7 +46,7 @@ def speedrun(
         scale_by_muon(
             ns_steps=NEWTON_SCHULZ_STEPS,
             beta=MUON_MOMENTUM,
-            weight_dimension_numbers=_matrices,
+            weight_dimension_numbers=kernel_matrices,
         ),
         optax.scale_by_learning_rate(learning_rate),
         _with_constant_norm(),
@@ -69,13 +70,6 @@ def _groups(params: Any) -> Any:
         return "kernel" if leaf.ndim > 1 else "bias"
 
     return jax.tree.map_with_path(group, params)
-
-
-def _matrices(params: Any) -> Any:
-    """A kernel as the matrix from all inputs of an output to the outputs."""
-    return jax.tree.map(
-        lambda leaf: MuonDimensionNumbers(tuple(range(leaf.ndim - 1)), leaf.ndim - 1), params
-    )
 
 
 def _with_constant_norm() -> optax.GradientTransformationExtraArgs:

@@ -7,6 +7,7 @@ import jax
 from jax import Array
 
 PyTree = Any
+Shapes = Any  # a tree of `jax.ShapeDtypeStruct`
 
 
 @jax.tree_util.register_dataclass

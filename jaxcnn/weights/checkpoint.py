@@ -9,7 +9,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 from jaxcnn.weights import digests
 from jaxcnn.weights.assign import Weights
 
@@ -123,5 +123,4 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Weights:
 
 
 def _damaged(folder: epath.PathLike, error: Exception) -> InputError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return InputError(f"the checkpoint in {folder} is damaged ({reason[:200]})")
+    return InputError(f"the checkpoint in {folder} is damaged ({first_line(error)[:200]})")

@@ -57,7 +57,7 @@ def identify_network(file_names: set[str]) -> str:
 
 
 def _identify_features(file_names: set[str]) -> str:
-    """Of AlexNet and VGG, whose names differ only in their numbers."""
+    """Identifies AlexNet and VGG, whose names differ only in their numbers."""
     features = {name for name in file_names if name.startswith("features.")}
     convs = sum(name.endswith(".weight") for name in features)
     if any(name.endswith(".running_mean") for name in features):

@@ -204,9 +204,9 @@ def test_digests_are_kept_as_soon_as_they_are_known(tmp_path, monkeypatch):
     files.mkdir()
     for name in "ab":
         (files / name).write_text(name)
-    with content_digests._kept() as connection:
+    with content_digests._digest_table() as connection:
         content_digests._digest(files / "a", connection)
-        with content_digests._kept() as another:
+        with content_digests._digest_table() as another:
             assert another.execute("select count(*) from digests").fetchone() == (1,)
 
 

@@ -23,8 +23,7 @@ def from_equinox(
     The module gets one image, as is usual for Equinox, and a key in training; the batch is
     vectorized by `jax.vmap`, whose axis has the name ``batch``. `equinox.nn.inference_mode` sets
     the mode. Every image has its own key, the same on any number of devices and with any number of
-    microbatches, and under `jax.pmap`
-    batch norm has the statistics of the global batch.
+    microbatches, and under `jax.pmap` batch norm has the statistics of the global batch.
 
     Args:
       model: ``model(image, key=…)`` returns logits ``[classes]``; with a state,

@@ -14,7 +14,7 @@ from flax import linen, nnx
 from flax.core import DenyList
 from jax import Array, lax
 
-from jaxcnn.errors import InputError
+from jaxcnn.errors import InputError, first_line
 from jaxcnn.models.model_spec import Shape
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
 from jaxcnn.ops.layout import ChannelLayout
@@ -168,4 +168,4 @@ def _to_tuple(value: Any) -> Any:
 
 
 def _cause(error: BaseException) -> str:
-    return str(error.__cause__ or error).splitlines()[0]
+    return first_line(error.__cause__ or error)

@@ -33,7 +33,7 @@ class Activation:
     high: float = math.inf
 
     def attributes(self) -> dict[str, np.int64 | np.float32]:
-        """Those of a call."""
+        """The attributes of a foreign call that describe this activation."""
         return {
             "activation": np.int64(self.kind),
             "low": np.float32(self.low),

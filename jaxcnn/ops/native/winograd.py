@@ -6,7 +6,7 @@ one per tap and result pixel. A tile of T x T result pixels under t x t taps tak
 section 4). The transform of the kernel is added as a number of tiles.
 """
 
-Pair = tuple[int, ...]  # of two numbers, like the slice of a shape
+from jaxcnn.ops.native.window import Pair
 
 # Result pixels, for each kernel size.
 TILE_SIDES: dict[Pair, tuple[int, ...]] = {(3, 3): (2, 4), (5, 5): (2,)}

@@ -70,6 +70,7 @@ def test_nearest_neighbours_classify_mnist(tfds_dir):
     (x, y), (test_x, test_y) = (
         search._flatten(data.as_arrays(split, (28, 28, 1))) for split in (train, test)
     )
-    predictions = nearest_neighbours.classify(x, y, test_x, k=3, p=4, device=CPU.devices[0])
+    classifier = nearest_neighbours.compile_classifier(x, y, k=3, p=4, device=CPU.devices[0])
+    predictions = classifier.predict(test_x)
     # From a sixth of the training set; from all of it, the accuracy is 0.9748.
     assert np.mean(predictions == test_y) > 0.94

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.workloads.nearest_neighbours import classify, powered_distances
+from experiments.workloads.nearest_neighbours import compile_classifier, powered_distances
 from jaxcnn import data
 
 DEVICE = jax.devices("cpu")[0]
@@ -24,7 +24,7 @@ def test_neighbours_vote_as_in_scikit_learn(k, p):
 
     x, y, test_x, _ = flat_digits()
     expected = KNeighborsClassifier(k, weights="distance", algorithm="ball_tree", p=p).fit(x, y)
-    predictions = classify(x, y, test_x, k=k, p=p, device=DEVICE)
+    predictions = compile_classifier(x, y, k=k, p=p, device=DEVICE).predict(test_x)
     np.testing.assert_array_equal(predictions, expected.predict(test_x))
 
 
@@ -36,11 +36,12 @@ def test_powered_distances_by_hand():
 
 def test_an_identical_image_decides_alone():
     rows, labels = np.float32([[0, 0], [0, 0.1], [0, -0.1]]), np.int32([1, 0, 0])
-    assert classify(rows, labels, rows[:1], k=3, p=2, device=DEVICE).tolist() == [1]
+    classifier = compile_classifier(rows, labels, k=3, p=2, device=DEVICE)
+    assert classifier.predict(rows[:1]).tolist() == [1]
 
 
 @pytest.mark.parametrize(("k", "p"), [(1, 3), (0, 4), (5, 4)])
 def test_odd_orders_and_too_many_neighbours_are_rejected(k, p):
     train, labels = np.zeros((4, 2), np.float32), np.zeros(4, np.int32)
     with pytest.raises(ValueError, match="needs an even order"):
-        classify(train, labels, train[:1], k=k, p=p, device=DEVICE)
+        compile_classifier(train, labels, k=k, p=p, device=DEVICE)

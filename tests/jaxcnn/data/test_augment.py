@@ -228,3 +228,9 @@ def test_statistics_of_another_number_of_channels_are_refused(name):
     preprocess = make_preprocess(**{name: (0.1, 0.2, 0.3)})
     with pytest.raises(InputError, match=f"{name} .*: give one number, or one for each of the 1 "):
         preprocess(jnp.ones((1, 4, 4, 1)), None)
+
+
+@pytest.mark.parametrize("name", ["alternating_flip", "randaugment:OPERATIONS:STRENGTH"])
+def test_names_that_are_no_function_of_one_image_are_refused(name):
+    with pytest.raises(InputError, match=f"augmentation '{name}' is not a function of one image"):
+        augmentation(name)

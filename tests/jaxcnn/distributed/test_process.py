@@ -67,7 +67,7 @@ def test_open_mpi_is_recognised(no_cluster, monkeypatch):
 
 
 def test_without_a_cluster_the_options_are_asked_for(no_cluster):
-    with pytest.raises(InputError, match="no cluster that JAX recognises"):
+    with pytest.raises(InputError, match="not a cluster that JAX recognizes"):
         this_process(None, None, None)
 
 

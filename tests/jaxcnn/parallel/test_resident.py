@@ -115,7 +115,7 @@ def test_a_later_stage_begins_with_the_best_weights_and_a_new_optimizer_state(de
         (IMAGES[..., 0], LABELS, r"images are uint8\[37, 2, 2\]: they must be"),
         (IMAGES, LABELS[:36], r"labels are int64\[36\]: .* one for each of the 37 images"),
         (IMAGES, LABELS / 1, r"labels are float64\[37\]: they must be whole numbers"),
-        (IMAGES, LABELS - 1, "label -1: labels are numbers of classes, from 0"),
+        (IMAGES, LABELS - 1, "label -1: labels must be class indices, counted from 0"),
         (IMAGES[:15], LABELS[:15], "batch size 16 is larger than the training set of 15 images"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_rule_that_cannot_be_followed_is_an_error(rules, message, devices):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("(", P()), r"rule '\(': no regular expression"),
+        (("(", P()), r"rule '\(': not a valid regular expression"),
         (("kernel", P(), "params"), "unknown kind of rule 'params'"),
         (("kernel", (None, "tensor")), r"must be a jax.sharding.PartitionSpec or a LargestAxis"),
     ],

@@ -141,7 +141,9 @@ def test_a_model_may_have_arrays_that_are_no_variables():
 
 @pytest.mark.parametrize("model", [WithTable, linen.Dense(3), lambda images: images])
 def test_what_is_no_module_of_nnx_is_named(model):
-    with pytest.raises(InputError, match=r"must be a module of Flax NNX.*jaxcnn\.models\.adapters"):
+    with pytest.raises(
+        InputError, match=r"an instance of a Flax NNX module.*jaxcnn\.models\.adapters"
+    ):
         training.create(model, optax.sgd(0.1))
 
 
@@ -152,5 +154,5 @@ def test_layers_of_linen_have_one_mode_and_are_trained_together():
             return linen.Dense(10, name="out")(images.reshape(len(images), -1))
 
     model = from_linen(Net(), (2, 2, 3), nnx.Rngs(0))
-    with pytest.raises(InputError, match="trainable layer 'out' is no module of Flax NNX"):
+    with pytest.raises(InputError, match="trainable layer 'out' is not a Flax NNX module"):
         training.create(model, optax.sgd(0.1), trainable=("out",))

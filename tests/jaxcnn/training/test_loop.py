@@ -174,7 +174,7 @@ def test_a_first_loss_that_is_not_finite_has_other_causes_than_the_learning_rate
 
     with pytest.raises(
         training.NonFiniteLossError,
-        match=r"nan at step 1: labels must be numbers of classes, 0 to classes - 1, and images",
+        match=r"nan at step 1: labels must be class indices, from 0 to classes - 1, and images",
     ):
         fit(FitConfig(epochs=1, steps_per_epoch=2), 0.5, run_steps=run_with_bad_loss)
 
