@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.analysis.change import Change
+from experiments.analysis.change import WORSE, Change
 from experiments.analysis.comparison import Pair, pairs
 from experiments.analysis.judged_times import DURATIONS
 from experiments.analysis.regressions import changes, correct_for_many, status_outcome
@@ -19,19 +19,24 @@ class BaselineComparison:
       cases: each pair of records, with the changes of its metrics.
       only_before, only_after: the newest records of cases that only the baseline, or only the
         candidate, has.
+      paired: whether both were run in turn, with the same options.
     """
 
     cases: list[tuple[Pair, list[Change]]]
     only_before: list[Record]
     only_after: list[Record]
+    paired: bool
 
     def count(self, outcome: str) -> int:
         """The number of metrics with this outcome, and of cases whose status has it.
 
+        A case of which only the candidate left no record is `WORSE` if both were run in turn.
+
         Args:
           outcome: one of those in `change`, such as `WORSE`.
         """
-        return sum(
+        missing = len(self.only_before) if self.paired and outcome == WORSE else 0
+        return missing + sum(
             [status_outcome(pair), *(change.outcome for change in changed)].count(outcome)
             for pair, changed in self.cases
         )
@@ -68,6 +73,7 @@ def compare_with_baseline(
       before, after: the records of the baseline and of the candidate, sorted by time.
       tolerance, paired: as in `regressions.changes`.
     """
-    matches, only_before, only_after = pairs(before, after)
+    matches, only_before, only_after = pairs(before, after, paired=paired)
     changed = correct_for_many([changes(pair, tolerance, paired=paired) for pair in matches])
-    return BaselineComparison(list(zip(matches, changed, strict=True)), only_before, only_after)
+    cases = list(zip(matches, changed, strict=True))
+    return BaselineComparison(cases, only_before, only_after, paired)

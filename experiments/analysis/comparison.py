@@ -73,11 +73,15 @@ class Pair:
     """One case in a baseline and in a candidate.
 
     Attributes:
-      before, after: its runs with one source revision at one place, the newest last; usually one.
+      before, after: its runs with one source revision at one place and with the status of the
+        newest, which is the last; usually one.
+      failures: of each side, how many runs of that revision failed; of versions that were run in
+        turn, also how many left no record.
     """
 
     before: tuple[Record, ...]
     after: tuple[Record, ...]
+    failures: tuple[int, int] = (0, 0)
 
 
 def side_by_side(records: Sequence[Record]) -> list[list[RankedRecord]]:
@@ -101,7 +105,7 @@ def side_by_side(records: Sequence[Record]) -> list[list[RankedRecord]]:
 
 
 def pairs(
-    before: Sequence[Record], after: Sequence[Record]
+    before: Sequence[Record], after: Sequence[Record], *, paired: bool = False
 ) -> tuple[list[Pair], list[Record], list[Record]]:
     """Matches the cases of a baseline with those of a candidate by study and settings.
 
@@ -111,6 +115,7 @@ def pairs(
 
     Args:
       before, after: the records, sorted by time.
+      paired: whether both were run in turn, so that each run of one has a counterpart.
 
     Returns:
       The pairs, the newest records that only the baseline has, and those that only the candidate
@@ -120,7 +125,7 @@ def pairs(
     matches = [
         pair
         for configuration, runs in baseline.items()
-        for pair in _match_nearest(runs, candidate.get(configuration, []))
+        for pair in _match_nearest(runs, candidate.get(configuration, []), paired)
     ]
     matched = {id(record) for pair in matches for record in (pair.before[-1], pair.after[-1])}
     only_before, only_after = (
@@ -201,10 +206,10 @@ def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
 
 
 def _like_the_newest(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records with the status, the case and the origin of the last one."""
+    """The records with the case and the origin of the last one."""
 
     def identity(record: Record) -> tuple[Any, ...]:
-        return record.status, record.case, _origin(record)
+        return record.case, _origin(record)
 
     newest = identity(records[-1])
     return tuple(record for record in records if identity(record) == newest)
@@ -223,7 +228,7 @@ def _origin(record: Record) -> dict[str, Any]:
 
 
 def _match_nearest(
-    before: Sequence[tuple[Record, ...]], after: Sequence[tuple[Record, ...]]
+    before: Sequence[tuple[Record, ...]], after: Sequence[tuple[Record, ...]], paired: bool
 ) -> list[Pair]:
     """Pairs the places that have most in common, each used once."""
     matches: dict[int, Pair] = {}
@@ -231,9 +236,19 @@ def _match_nearest(
     candidates = itertools.product(range(len(before)), range(len(after)))
     for i, j in sorted(candidates, key=lambda ij: -_closeness(before[ij[0]][-1], after[ij[1]][-1])):
         if i not in matches and j not in used:
-            matches[i] = Pair(before[i], after[j])
+            matches[i] = _pair(before[i], after[j], paired)
             used.add(j)
     return [matches[i] for i in sorted(matches)]
+
+
+def _pair(before: tuple[Record, ...], after: tuple[Record, ...], paired: bool) -> Pair:
+    rounds = max(len(before), len(after)) if paired else 0
+    like_the_newest, failures = [], []
+    for runs in (before, after):
+        like_the_newest.append(tuple(run for run in runs if run.status == runs[-1].status))
+        missing = max(rounds - len(runs), 0)
+        failures.append(missing + sum(run.status not in ("ok", "predicted") for run in runs))
+    return Pair(*like_the_newest, (failures[0], failures[1]))
 
 
 def _closeness(old: Record, new: Record) -> int:

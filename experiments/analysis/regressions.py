@@ -68,10 +68,13 @@ def _corrected(change: Change, p_value: float, times: int) -> Change:
 
 
 def status_outcome(pair: Pair) -> str:
-    """The outcome of a case that was not measured, or predicted, in both; else empty."""
+    """The outcome of a case by its statuses; empty if it was measured, or predicted, in both.
+
+    It is worse if a run of the candidate failed, and none of the baseline.
+    """
     old, new = pair.before[-1].status, pair.after[-1].status
     if old == new and new in ("ok", "predicted"):
-        return ""
+        return WORSE if pair.failures[1] and not pair.failures[0] else ""
     if "predicted" in (old, new):
         return NOT_JUDGED
     return WORSE if old == "ok" else BETTER if new == "ok" else SAME

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.analysis import significance
@@ -30,9 +30,9 @@ def rows(result: BaselineComparison) -> Iterator[tuple[str, tuple[str, ...]]]:
       The outcome, and the cells under `HEADINGS`.
     """
     for (pair, changed), label in zip(result.cases, _labels(result), strict=True):
-        old, new = pair.before[-1], pair.after[-1]
         if outcome := status_outcome(pair):
-            yield outcome, (label, "status", old.status, new.status, "", new.message)
+            statuses = _status(pair.before, pair.failures[0]), _status(pair.after, pair.failures[1])
+            yield outcome, (label, "status", *statuses, "", pair.after[-1].message)
         for change in changed:
             if change.before != change.after:
                 ratio = "" if change.ratio is None else f"{change.ratio:.3f}"
@@ -79,9 +79,17 @@ def summary(result: BaselineComparison, names: tuple[str, str], tolerance: float
         for name, (old, new) in differences(pair).items()
     )
     lines += [f"differs: {text} ({_cases(count)})" for text, count in changed.items()]
-    lines += [f"only in {names[0]}: {_unmatched(record)}" for record in result.only_before]
+    missing = ", which is worse" if result.paired else ""
+    lines += [f"only in {names[0]}{missing}: {_unmatched(each)}" for each in result.only_before]
     lines += [f"only in {names[1]}: {_unmatched(record)}" for record in result.only_after]
     return lines
+
+
+def _status(runs: Sequence[Record], failures: int) -> str:
+    """The status of the newest run, and in how many runs, if others failed."""
+    status = runs[-1].status
+    others = failures if status in ("ok", "predicted") else 0
+    return f"{status} in {len(runs)} of {len(runs) + others} runs" if others else status
 
 
 def print_table(result: BaselineComparison, sentences: list[str], console: "Console") -> None:
@@ -122,6 +130,7 @@ def document(result: BaselineComparison, tolerance: float) -> dict[str, Any]:
             "label": label,
             "cases": [pair.before[-1].case, pair.after[-1].case],
             "statuses": [pair.before[-1].status, pair.after[-1].status],
+            "failures": pair.failures,
             "message": pair.after[-1].message,
             "differs": differences(pair),
             "changes": [dataclasses.asdict(change) for change in changed],

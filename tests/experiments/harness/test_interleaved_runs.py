@@ -11,6 +11,8 @@ import pytest
 from etils import epath
 
 from experiments import compare, records
+from experiments.analysis.comparison import pairs
+from experiments.analysis.regressions import status_outcome
 from experiments.harness import interleaved_runs
 from experiments.harness.interleaved_runs import Version, prepare, run_round
 from experiments.records import Record
@@ -157,6 +159,54 @@ def test_where_no_times_are_compared_one_round_is_enough(monkeypatch, versions, 
     arguments = ["--interleave", *versions, "--", "--study=train"]
     assert run_compare(monkeypatch, FailingCandidate(), *arguments) == 3
     assert "round 1 of 1" in capsys.readouterr().err
+
+
+class FlakyCandidate(FakeRuns):
+    """The candidate's first runs fail, or leave nothing of a second case of the baseline."""
+
+    def __init__(self, failures: int, *, leaves_a_record: bool):
+        super().__init__()
+        self.failures, self.leaves_a_record = failures, leaves_a_record
+
+    def __call__(self, command, environment):
+        code, message = super().__call__(command, environment)
+        name = Path(command[0]).name
+        fails = name == "candidate" and self.order.count(name) <= self.failures
+        (results,) = (a.partition("=")[2] for a in command if a.startswith("--results="))
+        (file,) = Path(results).rglob("*.json")
+        record = json.loads(file.read_text())
+        second = record | {"case": "mlp-0a", "settings": {"model": "mlp"}}
+        if fails and self.leaves_a_record:
+            second |= {"status": "failed", "message": "out of luck"}
+        if not fails or self.leaves_a_record:
+            file.with_name("mlp-0a.json").write_text(json.dumps(second))
+        return code, message
+
+
+@pytest.mark.parametrize(
+    ("failures", "leaves_a_record", "line"),
+    [
+        (6, True, "| status | ok | ok in 1 of 7 runs |"),
+        (7, True, "| status | ok | failed |"),
+        (1, False, "| status | ok | ok in 6 of 7 runs |"),
+        (7, False, "which is worse: train/mlp-0a"),
+    ],
+)
+def test_runs_of_the_candidate_that_fail_or_crash_make_it_worse(
+    failures, leaves_a_record, line, monkeypatch, versions, capsys
+):
+    """Whatever the newest run of the candidate did."""
+    fake = FlakyCandidate(failures, leaves_a_record=leaves_a_record)
+    options = ["--interleave", *versions, "--rounds=7", "--markdown", "--", "--study=train"]
+    assert run_compare(monkeypatch, fake, *options) == 3
+    output = capsys.readouterr().out
+    assert line in output and "1 worse" in output
+
+
+def test_a_baseline_that_fails_too_does_not_make_the_candidate_worse():
+    runs = [Record("train", "a", status) for status in ("failed", "ok")]
+    (pair,), _, _ = pairs(runs, runs, paired=True)
+    assert pair.failures == (1, 1) and status_outcome(pair) == ""
 
 
 def test_a_tolerance_that_no_number_of_rounds_meets_is_bad_input(monkeypatch, versions, capsys):
