@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.analysis.markdown import NONE_YET, table
+from experiments.measure.above_peak import TOLERATED
 from experiments.records import Record
+from experiments.records.formatting import PEAK_SHARES, above_peak_remark
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,11 @@ def _tables_of_machine(records: Sequence[Record]) -> str:
             _table(measured, INFERENCE, "best_peer_inference"),
             "Train step over plain Flax's, peak memory over PyTorch's, and the first step:",
             _table(measured, REST, None),
+            *(
+                f"† {reason}"
+                for reason in dict.fromkeys(map(above_peak_remark, measured))
+                if reason
+            ),
         ]
     failed = [record for record in records if record.status != "ok"]
     paragraphs += [f"Not compared: {_network(r)} ({r.message or r.status})." for r in failed]
@@ -151,6 +158,8 @@ def _cell(record: Record, column: Column) -> str:
     value = column.value(record)
     if value is None:
         return "–"
+    if column.metric in PEAK_SHARES and value > TOLERATED:
+        return f"{column.show(value)} †"
     if not column.interval:
         return column.show(value)
     low, high = (record.metrics.get(f"{column.metric}_{end}") for end in ("low", "high"))

@@ -51,25 +51,32 @@ def median_of_launches(samples: Launches) -> tuple[float, float, float]:
     return statistics.median(medians), *_student_interval(medians, 0.95)
 
 
-def compare_launches(ours: Launches, theirs: Launches) -> tuple[float, float, float]:
+def compare_launches(
+    ours: Launches, theirs: Launches, *, paired: bool = True
+) -> tuple[float, float, float]:
     """The time of one program relative to that of another, and its 98 % interval.
 
     Args:
-      ours, theirs: seconds, by launch; the nth samples of a launch are from one round.
+      ours, theirs: seconds, by launch.
+      paired: whether the nth samples of a launch are from one round, in which the programs were
+        timed in turn; else one program was timed after the other.
 
     Returns:
-      The median over launches of the median ratio over rounds, and the low and the high end of the
-      interval; those of `noise.compare` if there is only one launch.
+      The median over launches of the median ratio over rounds, or of the ratio of medians if they
+      are not paired, and the low and the high end of the interval; those of `noise.compare` if
+      there is only one launch.
 
     >>> ratio, low, high = compare_launches([[1.0, 1.0], [1.2, 1.2]], [[2.0, 2.0], [2.0, 2.0]])
     >>> f"{ratio:.3f}", low < 0.5, high > 0.6
     ('0.550', True, True)
     """
     if len(ours) == 1:
-        comparison = compare(ours[0], theirs[0], paired=True)
+        comparison = compare(ours[0], theirs[0], paired=paired)
         return comparison.ratio, comparison.low, comparison.high
     ratios = [
         statistics.median(a / b for a, b in zip(*launch, strict=True))
+        if paired
+        else statistics.median(launch[0]) / statistics.median(launch[1])
         for launch in zip(ours, theirs, strict=True)
     ]
     return statistics.median(ratios), *_student_interval(ratios, 0.98)

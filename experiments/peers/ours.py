@@ -5,6 +5,7 @@ from functools import cached_property
 import jax
 import numpy as np
 
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.peers.flax_network import build_network
 from experiments.peers.task import Task
@@ -95,6 +96,10 @@ class Ours:
             "flops_per_call": model_flops(outputs, self.state, self.batch["image"]),
             "parameters": sum(leaf.size for leaf in jax.tree.leaves(self.state.params)),
         }
+
+    def uses_winograd(self) -> bool:
+        """Whether the train step has convolutions by Winograd's method."""
+        return uses_winograd(self._single_step.lower(self.state, self.batch).compile())
 
     def _take_step(self) -> dict[str, jax.Array]:
         self.state, metrics = self._single_step(self.state, self.batch)

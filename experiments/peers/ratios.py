@@ -18,7 +18,10 @@ RATIOS_TO_FLAX = (("train_over_flax", "train"), ("inference_over_flax", "infer")
 
 
 def compute_metrics(
-    samples: Mapping[str, Launches], memory: Mapping[str, Sequence[int]]
+    samples: Mapping[str, Launches],
+    memory: Mapping[str, Sequence[int]],
+    *,
+    paired: bool = True,
 ) -> tuple[dict[str, float], dict[str, str | None]]:
     """Metrics of ours, also relative to the other peers.
 
@@ -27,6 +30,7 @@ def compute_metrics(
         many_steps``. Ours has all launches, others may have the first ones only.
       memory: peak resident bytes of a train step by launch, by peer; without the peers for which
         the system does not report it.
+      paired: whether the peers were timed in turn; else one after the other.
 
     Returns:
       Metrics by the names of `METRICS`; and the fastest peers in training and in inference.
@@ -43,9 +47,9 @@ def compute_metrics(
         metrics["frozen_call_time"] = _median(samples["ours frozen: infer"])
     fastest = {work: _fastest(samples, work) for work in ("train", "infer")}
     for name, ours, theirs in RATIOS_TO_BEST_PEER:
-        metrics |= _compare(samples, ours, f"{fastest[theirs]}: {theirs}", name)
+        metrics |= _compare(samples, ours, f"{fastest[theirs]}: {theirs}", name, paired)
     for name, work in RATIOS_TO_FLAX:
-        metrics |= _compare(samples, f"ours: {work}", f"flax: {work}", name)
+        metrics |= _compare(samples, f"ours: {work}", f"flax: {work}", name, paired)
     for name, work in (("best_peer_step_time", "train"), ("best_peer_call_time", "infer")):
         if fastest[work]:
             metrics[name] = _median(samples[f"{fastest[work]}: {work}"])
@@ -96,13 +100,13 @@ def _fastest(samples: Mapping[str, Launches], work: str) -> str | None:
 
 
 def _compare(
-    samples: Mapping[str, Launches], ours: str, theirs: str, name: str
+    samples: Mapping[str, Launches], ours: str, theirs: str, name: str, paired: bool
 ) -> dict[str, float]:
     """The ratio of our times to a peer's, and its interval; empty if one of them has no samples."""
     if not {ours, theirs} <= samples.keys():
         return {}
     count = len(samples[theirs])  # plain Flax has one launch
-    ratio, low, high = compare_launches(samples[ours][:count], samples[theirs])
+    ratio, low, high = compare_launches(samples[ours][:count], samples[theirs], paired=paired)
     return {name: ratio, f"{name}_low": low, f"{name}_high": high}
 
 

@@ -95,6 +95,10 @@ class PeerMethods:
         """FLOPs, bytes and parameters of a step; only for ``ours``."""
         return self.network.step_metrics()
 
+    def uses_winograd(self) -> bool:
+        """See `ours.Ours.uses_winograd`; only for ``ours``."""
+        return self.network.uses_winograd()
+
     def time(self, work: str, calls: int) -> float:
         """Seconds per call over several successive calls.
 

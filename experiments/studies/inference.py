@@ -15,6 +15,7 @@ import numpy as np
 from experiments.analysis.latency import percentiles
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.energy import SECONDS, measure_energy
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import memory_plan
@@ -143,6 +144,7 @@ def measure(case: Case, context: Context) -> CaseResult:
             "dtype": compute_dtype(precision, backend.platform),
             "quantized_layers": list(predictor.quantized_layers),
             "noise": noise(latencies).verdict,
+            "winograd": uses_winograd(program.executable),
             **({"power_source": energy.source} if energy else {}),
             "remarks": _remarks(precision, backend.platform, len(latencies)),
         },

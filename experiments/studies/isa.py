@@ -19,6 +19,7 @@ import numpy as np
 from experiments.config import RunConfig
 from experiments.harness.isolation import measure_isolated
 from experiments.harness.study import Case, CaseResult, Context, with_strategy
+from experiments.measure.compiler import uses_winograd
 from experiments.measure.timing import Timing, compile_program, time_call
 from experiments.workloads import network, synthetic_step
 from jaxcnn.backend import Backend
@@ -162,6 +163,7 @@ def _measure_here(case: Case, context: Context) -> CaseResult:
             "library_operations": library_calls,
             "noise": timing.noise.verdict,
             "strategy_devices": 1,
+            "winograd": uses_winograd(step.program.executable),
             "remarks": [ABOUT.format(count=library_calls)],
         },
     )

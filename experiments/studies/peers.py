@@ -31,6 +31,7 @@ rate (`peers_cases.LEARNING_RATE`). Weight decay is the recipe's; the moving ave
 """
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import itertools
 import tempfile
@@ -72,6 +73,7 @@ SAMPLE_SECONDS = {"quick": 0.1, "full": 0.3}
 def measure(case: Case, context: Context) -> CaseResult:
     """Launches all peers several times, and compares ours with them over the launches."""
     platform = context.backend.platform
+    one_at_a_time = platform != "cpu"  # peers on an accelerator take its memory
     task = make_task(case.config, platform)
     remarks = _remarks(case.config, platform)
     with tempfile.TemporaryDirectory(prefix="jaxcnn-peers-", ignore_cleanup_errors=True) as folder:
@@ -93,20 +95,24 @@ def measure(case: Case, context: Context) -> CaseResult:
         for remark in remarks:
             say(remark)
         say(f"{case.config.model}: the first step, without and with a compilation cache")
-        first_steps = _measure_first_steps(start)
+        first_steps, winograd = _measure_first_steps(start)
         try:
-            launches = _run_launches(case, start, say, one_at_a_time=platform != "cpu")
+            launches = _run_launches(case, start, say, one_at_a_time=one_at_a_time)
         except LaunchFailed as error:
             provenance = {"differences": error.differences, "remarks": remarks}
             return CaseResult(provenance=provenance, status="failed", message=str(error))
-    return _result(case, platform, launches, first_steps, remarks)
+    result = _result(case, platform, launches, first_steps, remarks, paired=not one_at_a_time)
+    return dataclasses.replace(result, provenance=result.provenance | {"winograd": winograd})
 
 
-def _measure_first_steps(start: Callable[[str], Worker]) -> dict[str, float]:
+def _measure_first_steps(start: Callable[[str], Worker]) -> tuple[dict[str, float], bool]:
     """Seconds from the start of our process to its first finished step; the FLOPs of a step.
 
     The seconds include importing, building and compiling; first with an empty compilation cache,
     then with a full one.
+
+    Returns:
+      Metrics, and whether the step has convolutions by Winograd's method.
     """
     metrics = {}
     for name in ("time_to_first_step", "time_to_first_step_cached"):
@@ -115,7 +121,8 @@ def _measure_first_steps(start: Callable[[str], Worker]) -> dict[str, float]:
             worker.call("first_step")
             metrics[name] = time.perf_counter() - start_time
             step_metrics = worker.call("step_metrics")
-    return metrics | step_metrics
+            winograd = worker.call("uses_winograd")
+    return metrics | step_metrics, winograd
 
 
 def _run_launches(
@@ -153,13 +160,15 @@ def _result(
     launches: Sequence[Launch],
     first_steps: dict[str, float],
     remarks: Sequence[str],
+    *,
+    paired: bool,
 ) -> CaseResult:
     excluded = {peer: reason for launch in launches for peer, reason in launch.excluded.items()}
     samples = _by_name([launch.rounds.samples for launch in launches])
     samples = {n: each for n, each in samples.items() if n.partition(":")[0] not in excluded}
     memory = _by_name([launch.memory for launch in launches])
     known = {peer: peaks for peer, peaks in memory.items() if None not in peaks}
-    metrics, best_peers = compute_metrics(samples, known)
+    metrics, best_peers = compute_metrics(samples, known, paired=paired)
     metrics |= first_steps
     metrics |= {
         "flops_per_second": metrics["flops_per_step"] / metrics["step_time"],

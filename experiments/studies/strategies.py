@@ -5,6 +5,7 @@ import dataclasses
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.measure.collectives import bytes_all_reduced, collectives
+from experiments.measure.compiler import uses_winograd
 from experiments.workloads import equivalence, synthetic_step
 from jaxcnn import parallel
 from jaxcnn.backend import Backend
@@ -103,6 +104,7 @@ def measure_step(config: RunConfig, backend: Backend, *, compare: bool) -> CaseR
         "mesh": step.strategy.mesh_sizes,
         "collectives": [dataclasses.asdict(entry) for entry in operations],
         "compiler_options": step.strategy.options,
+        "winograd": uses_winograd(step.program.executable),
         "remarks": remarks,
     }
     return CaseResult(metrics, samples, provenance=provenance)

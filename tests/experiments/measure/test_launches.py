@@ -36,6 +36,17 @@ def test_a_single_launch_has_the_interval_within_it():
     assert median_of_launches([ours]) == (1.1, *median_interval(ours))
 
 
+def test_programs_that_are_timed_one_after_the_other_are_not_paired():
+    """Both slow down by 6 % during their own turn, which says nothing about their difference."""
+    drift = np.linspace(1.0, 1.06, 7)
+    ours, theirs = (0.98 * drift).tolist(), drift.tolist()
+    ratio, low, high = compare_launches([ours], [theirs], paired=False)
+    assert ratio == pytest.approx(0.98) and low < 1 < high
+    assert compare_launches([ours], [theirs], paired=True)[2] < 0.99
+    ratio, _, _ = compare_launches([[1.0, 2.0, 9.0]] * 2, [[4.0, 1.0, 8.0]] * 2, paired=False)
+    assert ratio == 2.0 / 4.0
+
+
 def test_the_interval_has_the_variance_between_launches():
     """98 of 100 intervals contain the truth where launches differ by more than rounds do."""
     rng = np.random.default_rng(0)

@@ -126,6 +126,7 @@ class FakeWorker:
             "time": {"ours": 3e-2, "keras xla": 2.6e-2}.get(self.peer, 2e-2),
             "first_step": 1.0,
             "step_metrics": {"flops_per_step": 6e6, "bytes_per_step": 1e6},
+            "uses_winograd": True,
             "freed_memory_kept": True,
         }
         return results[method]
@@ -218,6 +219,7 @@ def test_a_result_has_every_sample_and_the_medians_of_the_launches(workers):
     assert result.metrics["train_over_best_peer"] == pytest.approx(1.5)
     assert result.metrics["train_over_best_peer_low"] == pytest.approx(1.5)
     assert result.metrics["flops_per_second"] == pytest.approx(2e8)
+    assert result.provenance["winograd"] is True
 
 
 def test_a_frozen_network_is_timed_for_inference_only(workers):
