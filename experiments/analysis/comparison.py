@@ -200,12 +200,12 @@ def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
         places = groups.setdefault(_configuration(record), {})
         places.setdefault(_place(record), []).append(record)
     return {
-        configuration: [_like_the_newest(runs) for runs in places.values()]
+        configuration: [_same_origin(runs) for runs in places.values()]
         for configuration, places in groups.items()
     }
 
 
-def _like_the_newest(records: Sequence[Record]) -> tuple[Record, ...]:
+def _same_origin(records: Sequence[Record]) -> tuple[Record, ...]:
     """The records with the case and the origin of the last one."""
 
     def identity(record: Record) -> tuple[Any, ...]:
@@ -243,12 +243,16 @@ def _match_nearest(
 
 def _pair(before: tuple[Record, ...], after: tuple[Record, ...], paired: bool) -> Pair:
     rounds = max(len(before), len(after)) if paired else 0
-    like_the_newest, failures = [], []
-    for runs in (before, after):
-        like_the_newest.append(tuple(run for run in runs if run.status == runs[-1].status))
-        missing = max(rounds - len(runs), 0)
-        failures.append(missing + sum(run.status not in ("ok", "predicted") for run in runs))
-    return Pair(*like_the_newest, (failures[0], failures[1]))
+
+    def failures(runs: tuple[Record, ...]) -> int:
+        failed = sum(run.status not in ("ok", "predicted") for run in runs)
+        return failed + max(rounds - len(runs), 0)
+
+    def like_the_newest(runs: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(run for run in runs if run.status == runs[-1].status)
+
+    counts = failures(before), failures(after)
+    return Pair(like_the_newest(before), like_the_newest(after), counts)
 
 
 def _closeness(old: Record, new: Record) -> int:

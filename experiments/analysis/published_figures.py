@@ -1,7 +1,8 @@
 """Published figures beside ours that answer the same question.
 
-A question is what was computed: the network, the batch and the precision. Other settings, such as
-the options of a recipe, do not change what a step or a call computes, and need not be equal.
+A question is what was computed: the network, the size and the number of its images, the precision,
+and on how many devices. Other settings, such as the options of a recipe, do not change what a step
+or a call computes, and need not be equal.
 """
 
 import json
@@ -85,9 +86,17 @@ def _answers(records: Sequence[Record], published: Sequence[Record]) -> Iterator
 
 
 def _same_question(record: Record, question: Record) -> bool:
-    """Whether two records have the same settings of a question; the data only if both have them."""
+    """Whether two records have the same settings of a question.
+
+    A record without an image size has that of its network, as the documents have.
+    """
     kinds = record.study == "predict", question.study == "predict"
     pairs = [(record.settings.get(name), question.settings.get(name)) for name in _QUESTION]
+    size = question.settings.get("image_size")
+    pairs += [
+        (record.settings.get("image_size") or size, size),
+        tuple(each.provenance.get("strategy_devices", 1) for each in (record, question)),
+    ]
     return kinds[0] == kinds[1] and None not in pairs[0] and all(a == b for a, b in pairs)
 
 

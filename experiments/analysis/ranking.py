@@ -1,5 +1,6 @@
 """Models that classify one data set, ranked by accuracy and time; the search study."""
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +18,17 @@ class Rank:
       accuracy: share of the test images that it classified correctly.
       standard_error: of the accuracy, from the number of test images; None if the record does not
         have it.
-      by_accuracy, by_time: its rank by accuracy and by time, that of training, compiling and
-        predicting together, from 1; equal values share a rank.
+      times: seconds by what was done, as far as they are known: training, compiling, and predicting
+        as many test images as the model that was given most of them.
+      by_accuracy, by_time: its rank by accuracy and by the sum of its times, from 1; equal values
+        share a rank.
       as_good: whether it is less than twice the standard error of the difference below the best.
     """
 
     record: Record
     accuracy: float
     standard_error: float | None
+    times: dict[str, float]
     by_accuracy: int
     by_time: int
     as_good: bool
@@ -42,8 +46,13 @@ def ranking(records: Sequence[Record]) -> list[Rank]:
         for record in records
         if record.status == "ok" and record.metrics.get("test_accuracy") is not None
     ]
-    measured.sort(key=lambda record: (-record.metrics["test_accuracy"], _time(record)))
-    return [_rank(record, measured) for record in measured]
+    images = max(map(_test_images, measured), default=0)
+    totals = {id(record): _total(_times(record, images)) for record in measured}
+    measured.sort(key=lambda record: (-record.metrics["test_accuracy"], totals[id(record)]))
+    return [
+        _rank(record, measured, _times(record, images), sorted(totals.values()))
+        for record in measured
+    ]
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -61,53 +70,56 @@ def conclusion(records: Sequence[Record]) -> list[str]:
     return [*map(_line, ranks, [best, *names]), last_line]
 
 
-def _rank(record: Record, measured: Sequence[Record]) -> Rank:
-    """The rank of one record; `measured` is sorted, the best first."""
+def _rank(
+    record: Record, measured: Sequence[Record], times: dict[str, float], totals: Sequence[float]
+) -> Rank:
+    """The rank of one record; `measured` and `totals` are sorted, the best first."""
     accuracy, error = record.metrics["test_accuracy"], _standard_error(record)
     best_accuracy, best_error = measured[0].metrics["test_accuracy"], _standard_error(measured[0])
     margin = 0.0
     if error is not None and best_error is not None:
         margin = 2 * math.hypot(error, best_error)
     better = sum(other.metrics["test_accuracy"] > accuracy for other in measured)
-    faster = sum(_time(other) < _time(record) for other in measured)
     return Rank(
         record=record,
         accuracy=accuracy,
         standard_error=error,
+        times=times,
         by_accuracy=better + 1,
-        by_time=faster + 1,
+        by_time=bisect.bisect_left(totals, _total(times)) + 1,
         as_good=best_accuracy - accuracy <= margin,
     )
 
 
-def _time(record: Record) -> float:
-    """Seconds of training, compiling and predicting: some models do all their work in the last."""
-    return sum(_times(record).values()) if "training_time" in record.metrics else math.inf
+def _total(times: dict[str, float]) -> float:
+    """All times together: some models do all their work when they predict."""
+    return sum(times.values()) if "trains" in times else math.inf
 
 
-def _times(record: Record) -> dict[str, float]:
-    """Seconds by what was done, as far as they are known."""
+def _times(record: Record, images: int) -> dict[str, float]:
+    """Seconds by what is done, as far as they are known; of predicting this number of images."""
     metrics = record.metrics
-    compiling = metrics.get("compile_time", metrics.get("cache_load_time"))
-    images = record.provenance.get("examples", {}).get("test")
     each = metrics.get("prediction_time")
     times = {
-        "trained": metrics.get("training_time"),
-        "compiled": compiling,
-        "predicted": None if each is None or images is None else each * images,
+        "trains": metrics.get("training_time"),
+        "compiles": metrics.get("compile_time", metrics.get("cache_load_time")),
+        f"predicts {images:,} images": None if each is None or not images else each * images,
     }
     return {name: seconds for name, seconds in times.items() if seconds is not None}
 
 
+def _test_images(record: Record) -> int:
+    return record.provenance.get("examples", {}).get("test") or 0
+
+
 def _standard_error(record: Record) -> float | None:
-    images = record.provenance.get("examples", {}).get("test")
-    accuracy = record.metrics["test_accuracy"]
+    images, accuracy = _test_images(record), record.metrics["test_accuracy"]
     return math.sqrt(accuracy * (1 - accuracy) / images) if images else None
 
 
 def _line(rank: Rank, name: str) -> str:
     error = f" ± {rank.standard_error:.4f}" if rank.standard_error else ""
-    times = [f"{what} in {seconds:.3g} s" for what, seconds in _times(rank.record).items()]
+    times = [f"{what} in {seconds:.3g} s" for what, seconds in rank.times.items()]
     return (
         f"{rank.by_accuracy}. {name}: {rank.accuracy:.4f}{error}, "
         f"{', '.join(times)} (rank {rank.by_time} by time)"

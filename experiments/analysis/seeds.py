@@ -28,12 +28,12 @@ class Spread:
 
     Attributes:
       mean: of the seeds that have it.
-      deviation: standard deviation of the same, with n - 1; 0 for one seed.
+      deviation: standard deviation of the same, with n - 1; None for one seed.
       count: how many have it.
     """
 
     mean: float
-    deviation: float
+    deviation: float | None
     count: int
 
 
@@ -78,7 +78,7 @@ def spread(group: Sequence[Record], metric: str) -> Spread | None:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return None
-    deviation = statistics.stdev(known) if len(known) > 1 else 0.0
+    deviation = statistics.stdev(known) if len(known) > 1 else None
     return Spread(statistics.mean(known), deviation, len(known))
 
 
@@ -87,7 +87,9 @@ def text(group: Sequence[Record], metric: str) -> str:
     values = spread(group, metric)
     if values is None:
         return ""
-    cell = f"{readable(metric, values.mean)} ± {readable(metric, values.deviation)}"
+    cell = readable(metric, values.mean)
+    if values.deviation is not None:
+        cell += f" ± {readable(metric, values.deviation)}"
     return cell if values.count == len(group) else f"{cell} ({values.count} of {len(group)})"
 
 

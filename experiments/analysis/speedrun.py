@@ -1,8 +1,12 @@
 """Accuracy and time of short runs over several seeds, by library."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
 
 from experiments.analysis.markdown import NONE_YET, by_place, table
 from experiments.records import Record
@@ -67,11 +71,19 @@ def conclusion(records: Sequence[Record]) -> list[str]:
 def _ratios(summaries: Sequence[LibrarySummary]) -> list[str]:
     ours = [each for each in summaries if each.library == OURS]
     others = summaries[len(ours) :] if ours else []
-    return [
-        f"{OURS} takes {ours[0].median_seconds / other.median_seconds:.2f} times as long as "
-        f"{other.library}"
-        for other in others
-    ]
+    return [_ratio(ours[0], other) for other in others]
+
+
+def _ratio(ours: LibrarySummary, other: LibrarySummary) -> str:
+    """The ratio of geometric means, with its 95 % interval by Welch's t test of the logarithms."""
+    logarithms = np.log(ours.seconds), np.log(other.seconds)
+    ratio = math.exp(logarithms[0].mean() - logarithms[1].mean())
+    text = f"{OURS} takes {ratio:.2f} times as long as {other.library}"
+    if min(map(len, logarithms)) < 2:
+        return f"{text}, which may be chance: one of them was run once"
+    test = stats.ttest_ind(*logarithms, equal_var=False)
+    low, high = map(math.exp, test.confidence_interval())
+    return f"{text} ({low:.2f} to {high:.2f}, 95 %)"
 
 
 def speedrun_table(records: Sequence[Record]) -> str:

@@ -12,13 +12,17 @@ class WallTime:
 
     Attributes:
       record: of the platform.
-      seconds: wall time of compiling, training and evaluating.
-      speed_up: wall time of the fastest CPU over `seconds`; None if no CPU was measured.
-      training_speed_up: the same without compiling.
+      seconds: wall time of training and evaluating, and of compiling the train program or loading
+        it from a cache.
+      cached: whether the train program was loaded from a cache.
+      speed_up: wall time of the fastest CPU over `seconds`; None if no CPU was measured, or if only
+        one of the two programs was loaded from a cache.
+      training_speed_up: the same without compiling; None if no CPU was measured.
     """
 
     record: Record
     seconds: float
+    cached: bool
     speed_up: float | None
     training_speed_up: float | None
 
@@ -28,7 +32,10 @@ def wall_times(records: Sequence[Record]) -> list[WallTime]:
     succeeded = sorted((record for record in records if record.status == "ok"), key=_seconds)
     cpus = (record for record in succeeded if record.provenance.get("platform") == "cpu")
     cpu = next(cpus, None)
-    return [WallTime(record, _seconds(record), *_speed_ups(record, cpu)) for record in succeeded]
+    return [
+        WallTime(record, _seconds(record), _is_cached(record), *_speed_ups(record, cpu))
+        for record in succeeded
+    ]
 
 
 def conclusion(records: Sequence[Record]) -> list[str]:
@@ -40,7 +47,13 @@ def _speed_ups(record: Record, cpu: Record | None) -> tuple[float | None, float 
     if cpu is None:
         return None, None
     training = cpu.metrics["training_time"] / record.metrics["training_time"]
+    if _is_cached(cpu) != _is_cached(record):
+        return None, training
     return _seconds(cpu) / _seconds(record), training
+
+
+def _is_cached(record: Record) -> bool:
+    return "compile_time" not in record.metrics and "cache_load_time" in record.metrics
 
 
 def _seconds(record: Record) -> float:
@@ -50,13 +63,19 @@ def _seconds(record: Record) -> float:
 
 def _sentence(wall_time: WallTime) -> str:
     provenance, epochs = wall_time.record.provenance, wall_time.record.metrics.get("epochs", 0)
+    compiling = "loading the train program from a cache" if wall_time.cached else "compilation"
     sentence = (
         f"{provenance.get('accelerator')}: {epochs:.0f} epochs in {wall_time.seconds:.1f} s, "
-        "including compilation"
+        f"including {compiling}"
     )
-    if wall_time.speed_up is None or provenance.get("platform") == "cpu":
+    if wall_time.training_speed_up is None or provenance.get("platform") == "cpu":
         return sentence
+    if wall_time.speed_up is None:
+        return (
+            f"{sentence}, {wall_time.training_speed_up:.1f} times as fast as the CPU without "
+            "compilation; only one of the two programs was loaded from a cache"
+        )
     return (
         f"{sentence}, {wall_time.speed_up:.1f} times as fast as the CPU "
-        f"({wall_time.training_speed_up:.1f} without compilation)"
+        f"({wall_time.training_speed_up:.1f} without {compiling})"
     )

@@ -232,9 +232,20 @@ def _existing_record(study: Study, case: Case, context: Context) -> Record | Non
 def _write_record(
     study: Study, case: Case, context: Context, result: CaseResult, start: float
 ) -> Record:
-    """Adds figures of merit and provenance to a result, and writes it."""
+    """Adds figures of merit and provenance to a result, and writes it.
+
+    Raises:
+      KeyboardInterrupt: while the figures were computed; the record is written without them.
+    """
+    interruption = None
     if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
-        result = _with_figures_of_merit(case, result, context.backend)
+        measured = result
+        try:
+            with interrupts.raising():
+                result = _with_figures_of_merit(case, measured, context.backend)
+        except KeyboardInterrupt as error:
+            interruption = error
+            result = _with_remark(measured, "no figures of merit: interrupted; --force repeats it")
     origin = provenance.describe(context.backend) | {"case_seconds": time.perf_counter() - start}
     if case.config.config is not None:  # its name alone: a path may name a person
         name_of_file = epath.Path(case.config.config).name
@@ -246,6 +257,8 @@ def _write_record(
     if record.status == "ok" and context.scratch.exists():
         (context.scratch / _FINISHED).write_text("")
     records.write(record, context.scratch.parent.parent)
+    if interruption is not None:
+        raise interruption
     return record
 
 
@@ -260,8 +273,12 @@ def _with_figures_of_merit(case: Case, result: CaseResult, backend: Backend) -> 
     try:
         figures, sources = compute(case, result, backend)
     except Exception as error:
-        remark = f"no figures of merit: {type(error).__name__}: {error}"
-        figures, sources = {}, {"remarks": [*result.provenance.get("remarks", []), remark]}
+        return _with_remark(result, f"no figures of merit: {type(error).__name__}: {error}")
     return dataclasses.replace(
         result, metrics=result.metrics | figures, provenance=result.provenance | sources
     )
+
+
+def _with_remark(result: CaseResult, remark: str) -> CaseResult:
+    remarks = [*result.provenance.get("remarks", []), remark]
+    return dataclasses.replace(result, provenance=result.provenance | {"remarks": remarks})

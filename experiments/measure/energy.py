@@ -14,21 +14,31 @@ from experiments.measure.warm_up import Clock
 # Seconds. NVML's energy counter advances about ten times a second, and its power is a mean over the
 # last second.
 SECONDS = {"quick": 1.0, "full": 3.0}
+STEP = {"NVML energy counter": 0.1, "RAPL energy counter": 0.001}
 SETTLING = 1.0
 _INTERVAL = 0.1
 
 
 class Energy(NamedTuple):
-    """Mean power in watts, joules per call, and how they were measured."""
+    """Mean power in watts, joules per call, how they were measured, and their uncertainty.
+
+    The last is a share of both: a counter may be a `STEP` behind at the beginning, or at the end.
+    """
 
     power: float
     per_call: float
     source: str
+    uncertainty: float = 0.0
 
     @property
     def metrics(self) -> dict[str, float]:
         """By the names of `METRICS`."""
-        return {"power": self.power, "energy_per_call": self.per_call}
+        return {
+            "power": self.power,
+            "energy_per_call": self.per_call,
+            "energy_per_call_low": self.per_call * (1 - self.uncertainty),
+            "energy_per_call_high": self.per_call * (1 + self.uncertainty),
+        }
 
 
 def measure_energy(
@@ -64,7 +74,9 @@ def measure_energy(
         sampler.phase("after")
     if not (power := sampler.power("run")):
         return None
-    return Energy(power.watts, power.watts * sampler.seconds("run") / count, power.source)
+    elapsed = sampler.seconds("run")
+    step = max(STEP.get(source, 0.0) for source in power.source.split(" and "))
+    return Energy(power.watts, power.watts * elapsed / count, power.source, step / elapsed)
 
 
 def _repeat(call: Callable[[], Any], calls: int, seconds: float, clock: Clock) -> int:

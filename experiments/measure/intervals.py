@@ -124,13 +124,15 @@ def noise_remark(share: float, verdict: str) -> str:
     """The uncertainty of a median and what disturbed it, if that is worth a remark; else empty.
 
     Args:
-      share: as from `uncertainty`.
+      share: as from `uncertainty`; NaN, which is of too few samples, is worth a remark.
       verdict: as of `noise.Noise`.
 
     >>> noise_remark(0.2, "steady"), noise_remark(0.04, "other programs took 9 % of the processors")
     ('± 20 %', '')
     """
-    if not share > PRECISE:
+    if math.isnan(share):
+        return "uncertainty unknown: too few samples"
+    if share <= PRECISE:
         return ""
     disturbance = "" if verdict == "steady" else f": {verdict}"
     return f"{plus_minus(share)}{disturbance}"

@@ -77,6 +77,8 @@ METRICS: dict[str, Metric] = {
     "price_per_hour": Metric("$/h", "price of the devices used, from the device table or --price"),
     "power": Metric("W", "mean measured power of the devices used, during train steps or calls"),
     "energy_per_call": Metric("J", "measured energy of one call, repeated for seconds"),
+    "energy_per_call_low": Metric("J", "energy_per_call, less what the counter may be ahead"),
+    "energy_per_call_high": Metric("J", "energy_per_call, plus what the counter may be behind"),
     "energy_per_step": Metric("J", "measured energy of a train step, without validation"),
     "energy_to_target": Metric("J", "mean measured power times the training time to the target"),
     "power_data_sheet": Metric("W", "power limit of the devices used, from the device table"),

@@ -87,7 +87,7 @@ def measure(case: Case, context: Context) -> CaseResult:
             "step_time_high": high / steps,
             "images_per_second": config.batch_size / step_time,
             "training_time": timing.median,
-            "compile_time": program.lower_time + program.compile_time,
+            **program.metrics,
             "training_loss": float(path_costs[-1]),
             "excess_loss": float(path_costs[-1]) - minimum,
             "parameters": 2,

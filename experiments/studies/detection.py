@@ -5,6 +5,7 @@ decoding and the non-maximum suppression fit together, on images whose boxes are
 """
 
 import time
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import Image
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context, training_case
 from experiments.measure.flops import model_flops
+from experiments.measure.timing import compile_program
 from experiments.workloads.preprocessing import Preprocessing
 from experiments.workloads.recipe_step import build_optimizer, create_step
 from jaxcnn import detection, models, parallel, training
@@ -89,15 +91,20 @@ def measure(case: Case, context: Context) -> CaseResult:
     strategy = parallel.strategy(config.strategy, context.backend.devices, mesh=config.mesh)
     strategy = strategy.for_step(step, state, batch)
     flops = model_flops(step, state, batch)
-    state, losses, times = _train(strategy, step, state, batch, config.epochs, context)
+    batch_on_devices, state = strategy.place_batch(batch), strategy.place(state)
+    program = compile_program(strategy.compile(step), state, batch_on_devices)
+    take_step = strategy.dispatchable(program.executable)
+    state, losses, times = _train(take_step, state, batch_on_devices, config.epochs, context)
+    state = strategy.fetch(state)
     detections = _detect(step, state, batch["image"])
     _save_state(state, preprocessing, config, context)
     path = context.scratch / IMAGE_FILE
     _save_images(path, batch["image"], detections)
     context.console.print(f"boxes     {path}", highlight=False, soft_wrap=True)
-    step_time = _step_time(times)
+    step_time = float(np.median(times))
     return CaseResult(
         metrics=_scores(detections, batch)
+        | program.metrics
         | {
             "training_loss": losses[-1],
             "step_time": step_time,
@@ -141,25 +148,21 @@ def _create(
 
 
 def _train(
-    strategy: parallel.Strategy,
-    step: training.TrainStep,
+    take_step: Callable[..., tuple[training.TrainState, dict[str, jax.Array]]],
     state: training.TrainState,
-    batch: dict[str, np.ndarray],
+    batch: dict[str, jax.Array],
     steps: int,
     context: Context,
 ) -> tuple[training.TrainState, list[float], list[float]]:
     """Trains and prints the loss now and then.
 
     Returns:
-      The state on the host; the loss of each step; and the seconds of each step, of which the first
-      includes compiling.
+      The state; the loss of each step; and the seconds of each step.
     """
-    placed_batch, state = strategy.place_batch(batch), strategy.place(state)
-    compiled_step = strategy.compile(step)
     losses, times = [], []
     for number in range(1, steps + 1):
         start = time.perf_counter()
-        state, metrics = compiled_step(state, placed_batch)
+        state, metrics = take_step(state, batch)
         losses.append(training.means(jax.device_get(metrics))["loss"])
         times.append(time.perf_counter() - start)
         if not np.isfinite(losses[-1]):
@@ -168,12 +171,7 @@ def _train(
         if number % STEPS_BETWEEN_LINES == 0 or number == steps:
             line = f"step {number:>4}/{steps}  loss {losses[-1]:.4f}  {sum(times):.1f} s"
             context.console.print(line, highlight=False)
-    return strategy.fetch(state), losses, times
-
-
-def _step_time(times: list[float]) -> float:
-    """The median of all steps but the first, which includes compiling; of that if it is alone."""
-    return float(np.median(times[1:] or times))
+    return state, losses, times
 
 
 def _detect(

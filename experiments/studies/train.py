@@ -144,7 +144,7 @@ def measure(case: Case, context: Context) -> CaseResult:
         pipeline, best, history = _train(context, setup, checkpoints, restored, sampler)
         sampler.phase("testing")
         predictions = pipeline.predict(best, "test")
-    total_time = time.perf_counter() - start
+    total_time = time.perf_counter() - start - sampler.seconds("idle")
     checkpoints.close()
     metrics, remarks = _summarize(setup, pipeline, history, sampler, first_step)
     metrics |= training_metrics.quality_metrics(history, predictions.means)

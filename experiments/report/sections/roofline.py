@@ -50,8 +50,11 @@ def roofline(page: PageRecords) -> Section | None:
     return Section("Roofline", [ABOUT_ROOFLINE], figures=[figure])
 
 
-def _dtype(record: Record) -> str | None:
-    return record.settings.get("precision") or record.settings.get("dtype")
+def _dtype(record: Record) -> str:
+    """The dtype, and the precision of products in float32 if it is not the default one."""
+    dtype = str(record.settings.get("precision") or record.settings.get("dtype"))
+    precision = record.settings.get("product_precision") or record.provenance.get("precision")
+    return dtype if precision in (None, "default") else f"{dtype} ({precision})"
 
 
 def _roofs(records: list[Record], page: PageRecords) -> list[dict[str, Any]]:

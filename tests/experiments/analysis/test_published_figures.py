@@ -39,11 +39,19 @@ def test_an_epoch_of_ours_stands_beside_the_published_ones(documents):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"batch_size": 32}, {"precision": "bfloat16"}, {"model": "lenet5"}],
+    [{"batch_size": 32}, {"precision": "bfloat16"}, {"model": "lenet5"}, {"image_size": 64}],
 )
 def test_another_question_has_no_neighbor(documents, changes):
     ours = make_record("batch_sweep", CATS | changes, {"step_time": 2.0})
     assert published_figures([*documents, ours]) == []
+
+
+@pytest.mark.parametrize(("devices", "answers"), [(1, True), (8, False)])
+def test_several_devices_are_another_question(documents, devices, answers):
+    settings = CATS | {"image_size": 256}
+    ours = make_record("batch_sweep", settings, {"step_time": 2.0}, strategy_devices=devices)
+    figures = published_figures([*documents, ours])
+    assert any(figure.record is ours for figure in figures) == answers
 
 
 def test_simulated_devices_and_failures_are_ignored(documents):

@@ -55,7 +55,7 @@ def test_with_few_test_images_the_best_is_uncertain():
     assert (best.standard_error, near.standard_error) == (pytest.approx(0.03), pytest.approx(0.04))
     assert near.as_good and not far.as_good
     lines = conclusion([best.record, near.record, far.record])
-    assert lines[0].startswith("1. a: 0.9000 ± 0.0300, trained in 1 s (rank 1 by time)")
+    assert lines[0].startswith("1. a: 0.9000 ± 0.0300, trains in 1 s (rank 1 by time)")
     assert lines[-1] == "a is not better than b by more than twice the standard error"
 
 
@@ -67,5 +67,14 @@ def test_times_of_compiling_and_predicting_count():
     ranks = ranking([lazy, eager])
     assert [(rank.record.case, rank.by_time) for rank in ranks] == [("mlp", 1), ("knn", 2)]
     lines = conclusion([lazy, eager])
-    assert "trained in 3 s, compiled in 0.5 s, predicted in 0.1 s (rank 1 by time)" in lines[0]
-    assert "trained in 0 s, compiled in 1 s, predicted in 3 s (rank 2 by time)" in lines[1]
+    assert "trains in 3 s, compiles in 0.5 s, predicts 100 images in 0.1 s (rank 1" in lines[0]
+    assert "trains in 0 s, compiles in 1 s, predicts 100 images in 3 s (rank 2" in lines[1]
+
+
+def test_predictions_of_different_numbers_of_images_are_compared_for_one_number():
+    """A model that predicts 500 images in 50 s is slower than one of 60 s for 10,000."""
+    few, all_images = make_record("a", 0.9, 0.0, 500), make_record("b", 0.8, 0.0, 10_000)
+    few.metrics["prediction_time"], all_images.metrics["prediction_time"] = 0.1, 0.006
+    ranks = ranking([few, all_images])
+    assert [(rank.record.case, rank.by_time) for rank in ranks] == [("a", 2), ("b", 1)]
+    assert "predicts 10,000 images in 1e+03 s" in conclusion([few, all_images])[0]

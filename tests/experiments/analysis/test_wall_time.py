@@ -35,3 +35,15 @@ def test_the_conclusion_has_a_line_for_each_platform():
         "(14.5 without compilation)",
         "CPU: 5 epochs in 60.0 s, including compilation",
     ]
+
+
+def test_a_program_from_a_cache_has_no_ratio_with_compilation():
+    """The CPU's took 2 s to compile, the GPU's 0.3 s to load."""
+    gpu = make_record("gpu", 4, 6)
+    gpu.metrics["cache_load_time"] = 0.05 * gpu.metrics.pop("compile_time")
+    (first, _) = wall_times([CPU, gpu])
+    assert (first.seconds, first.speed_up, first.training_speed_up) == (4.3, None, 14.5)
+    assert conclusion([CPU, gpu])[0] == (
+        "GPU: 5 epochs in 4.3 s, including loading the train program from a cache, 14.5 times as "
+        "fast as the CPU without compilation; only one of the two programs was loaded from a cache"
+    )

@@ -1,6 +1,7 @@
 """Figures of merit, utilisation and notes of a run; messages about bad prices and devices."""
 
 import json
+import signal
 
 import jax
 import pytest
@@ -160,6 +161,25 @@ def test_a_result_stands_when_its_figures_of_merit_cannot_be_computed(
     record = only_record(tmp_path)
     assert record["status"] == "ok" and record["metrics"]["test_accuracy"] >= 0 and record["curves"]
     assert "note: no figures of merit: MemoryError: no room for matrices" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError])
+def test_an_interrupt_during_the_figures_of_merit_loses_no_measurement(
+    error, tmp_path, monkeypatch
+):
+    """Not even if a library replaces `KeyboardInterrupt` by an exception of its own."""
+
+    def interrupt(*_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise error or KeyboardInterrupt from None
+
+    monkeypatch.setattr(peak, "measure_peak", interrupt)
+    assert run.main([*TRAIN, f"--results={tmp_path}"]) == 130
+    record = only_record(tmp_path)
+    assert record["status"] == "ok" and record["metrics"]["step_time"] > 0
+    assert record["provenance"]["remarks"][-1].startswith("no figures of merit: interrupted")
 
 
 def test_a_record_is_shown_at_current_prices_and_its_file_stays_unchanged(tmp_path, capsys):

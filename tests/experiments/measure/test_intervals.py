@@ -156,7 +156,8 @@ def test_uncertainty_is_the_larger_side():
 
 
 def test_a_remark_only_above_five_percent():
-    assert noise_remark(0.05, "drift") == noise_remark(math.nan, "drift") == ""
+    assert noise_remark(0.05, "drift") == ""
+    assert noise_remark(math.nan, "steady") == "uncertainty unknown: too few samples"
     assert noise_remark(0.051, "drift: slower") == "± 5.1 %: drift: slower"
     assert noise_remark(0.3, "steady") == "± 30 %"
     assert plus_minus(math.inf) == "± >100 %"

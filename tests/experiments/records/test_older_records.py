@@ -37,7 +37,7 @@ CLOSE = ("training_loss", "test_loss")
 # Present only if the device, its peak, the cache or the noise allow it.
 CONDITIONAL = {"cache_load_time", "compile_time", "time_to_target", "compiler_flops_per_step"}
 # Provenance that later versions added; the mesh and the collectives are those of sharded steps.
-NEW_PROVENANCE = {"cpu_bfloat16", "driver", "mesh", "collectives"}
+NEW_PROVENANCE = {"cpu_bfloat16", "driver", "mesh", "collectives", "winograd"}
 
 
 def read(path: Path) -> tuple[dict, records.Record]:

@@ -18,7 +18,11 @@ def test_it_leaves_a_record_weights_and_an_image(tmp_path):
     (record,) = read_records(tmp_path, "detection")
     losses = record["samples"]["training_loss"]
     assert len(losses) == 6 and losses[-1] < losses[0]
-    assert 0 <= record["metrics"]["boxes_found"] <= 1 and record["metrics"]["flops_per_step"] > 1e9
+    metrics = record["metrics"]
+    assert 0 <= metrics["boxes_found"] <= 1 and metrics["flops_per_step"] > 1e9
+    assert metrics["training_time"] == pytest.approx(sum(record["samples"]["step_time"]))
+    compiling = metrics.get("compile_time", metrics.get("cache_load_time"))
+    assert metrics["total_time"] > metrics["training_time"] + compiling
     (folder,) = (tmp_path / "detection").glob("*.checkpoints")
     with Image.open(folder / "boxes.png") as image:
         assert image.size == (2 * 4 * 64, 4 * 64)
@@ -42,11 +46,6 @@ def detections_of(*rows: tuple[list[float], int]) -> detection.Detections:
     boxes = np.array([box for box, _ in rows], np.float32)
     classes = np.array([label for _, label in rows])
     return detection.Detections(boxes, np.ones(len(rows), np.float32), classes)
-
-
-def test_the_step_time_leaves_out_the_first_step_unless_it_is_alone():
-    assert study._step_time([30.0, 1.0, 3.0, 2.0]) == 2.0
-    assert study._step_time([30.0]) == 30.0
 
 
 @pytest.mark.parametrize(
