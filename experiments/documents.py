@@ -3,6 +3,7 @@
 Usage: ``python -m experiments.documents`` in a checkout of the project.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write(config: DocumentsConfig, console: "Console") -> int:
-    paths = document_paths(Path(config.root))
+    paths = document_paths(Path(config.root)) if os.path.isdir(config.root) else []
     if not paths:
         raise InputError(
             f"--root={config.root}: no documents there; give the folder that has README.md"

@@ -24,7 +24,7 @@ def parse_duration(text: str, option: str) -> float:
     """
     match = _DURATION.fullmatch(text.strip())
     parts = match.groups(default="0") if match else ("0", "0", "0")
-    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=True))
+    seconds = sum(float(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=True))
     if not 0 < seconds <= threading.TIMEOUT_MAX:
         raise InputError(f"{option}={text}: expected a duration such as 90s, 9m or 1h30m")
     return seconds

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from etils import epath
-
+from experiments import output_files
 from jaxcnn.errors import InputError, require_known
 
 
@@ -99,10 +98,10 @@ def read(path: str, option: str) -> TomlFile:
       option: the command-line option that names the file, for messages.
 
     Raises:
-      InputError: the file does not exist or is not TOML; for the latter the message names the line.
+      InputError: the file cannot be read or is not TOML; for the latter the message names the line.
     """
     try:
-        text = epath.Path(path).expanduser().read_text(encoding="utf-8")
+        text = output_files.expand(path, option).read_text(encoding="utf-8")
         return TomlFile(path, tuple(text.splitlines()), tomllib.loads(text))
     except RecursionError as error:
         raise InputError(f"{path}: nested too deep; these files have plain values") from error
@@ -113,6 +112,6 @@ def read(path: str, option: str) -> TomlFile:
         raise InputError(f"{path}, line {line}: not TOML: {reason}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{option}={path}: not a text file in UTF-8") from error
-    except (OSError, ImportError) as error:  # the latter: a bucket without its package
-        cause = getattr(error, "strerror", None) or error
+    except OSError as error:
+        cause = error.strerror or error
         raise InputError(f"{option}={path}: cannot be read ({cause})") from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import optax
 from etils import epath
 
+from experiments import output_files
 from experiments.config import RunConfig
 from experiments.harness import mlflow_run, tensorboard, wandb_run
 from experiments.harness.scalar_watcher import ScalarWatcher
@@ -152,13 +153,13 @@ def log_scalars(
 
 def place(config: RunConfig, study: str, case: str) -> epath.Path:
     """The folder of the scalars of a case, or of all that are in one file."""
-    log_dir = epath.Path(config.log_dir).expanduser()
+    log_dir = output_files.expand(config.log_dir, "--log-dir")
     return tensorboard.folder(log_dir, study, case) if config.log_to == "tensorboard" else log_dir
 
 
 def exist(config: RunConfig, study: str, case: str) -> bool:
     """Whether the scalars of a case are where ``--log-dir`` says."""
-    log_dir = epath.Path(config.log_dir).expanduser()
+    log_dir = output_files.expand(config.log_dir, "--log-dir")
     return LOGS[config.log_to].exists(log_dir, study, case)
 
 

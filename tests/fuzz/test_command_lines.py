@@ -7,9 +7,12 @@ from collections import Counter
 
 import pytest
 
-from experiments import compare, documents, export, predict, run, summary
+from experiments import __main__, compare, documents, export, predict, run, summary
 from experiments.config.options import RunOptions
 from experiments.preflight import __main__ as preflight
+from experiments.preflight.options import PreflightOptions
+from experiments.rehearsal import __main__ as rehearsal
+from experiments.rehearsal import rehearse
 from experiments.report import __main__ as report
 from tests.support import attacks
 
@@ -82,15 +85,32 @@ COMMANDS = {
     "preflight": (
         preflight.main,
         ["--target=cpu", "--results={tmp}/results"],
-        ["--target", "--model", "--batch-size", "--precision", "--strategy", "--image-size"],
+        fields(PreflightOptions),
+    ),
+    "rehearsal": (
+        rehearsal.main,
+        ["--target=cpu", "--results={tmp}/results"],
+        fields(rehearsal.RehearsalConfig),
     ),
 }
+WITHOUT_OPTIONS = {"info"}
 NOT_FUZZED = {
     "--distributed",  # waits for other processes
     "--coordinator",
     "--out",  # in test_outputs
     "--interleave",
 }
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_compiled(monkeypatch):
+    """Neither by the preflight nor by a rehearsal, whose other options are checked before."""
+    monkeypatch.setattr(preflight, "_compile_cases", lambda cases, console: [])
+    monkeypatch.setattr(rehearse, "rehearse", lambda *_: [])
+
+
+def test_every_command_is_among_them():
+    assert COMMANDS.keys() | WITHOUT_OPTIONS == {*__main__.COMMANDS, "documents"}
 
 
 def mistakes(options: list[str]) -> list[list[str]]:
