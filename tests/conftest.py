@@ -9,6 +9,7 @@ import jax
 import pytest
 
 from jaxcnn import backend
+from tests.support import short_measurements as short_measurements  # shortens them
 from tests.support.compiler_options import UNOPTIMIZED_FLAGS
 from tests.support.paths import DATA
 
@@ -44,7 +45,7 @@ MARKED = {
         "experiments/measure/test_merit",
         "experiments/measure/test_roofline",
         "experiments/records/test_records",
-        "experiments/test_configurations",
+        "experiments/config/test_configurations",
         "experiments/test_json_output",
         "experiments/workloads/test_pipelines",
     ),

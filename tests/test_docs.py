@@ -162,6 +162,17 @@ def test_lines_are_short(path):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_point_to_files(path):
-    targets = re.findall(r"\]\(([^)#:]+)\)", path.read_text())
-    assert [target for target in targets if not (path.parent / target).exists()] == []
+def test_links_point_to_files_and_headings(path):
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", path.read_text())
+    broken = []
+    for target, anchor in links:
+        file = path.parent / target if target else path
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub and MkDocs name them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}

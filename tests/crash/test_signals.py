@@ -53,7 +53,6 @@ def test_signals_at_any_time(tmp_path, capsys):
         time.sleep(delay)
         which = rng.choice(SIGNALS)
         process.send_signal(which)
-        begin = time.monotonic()
         try:
             output, error = process.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -61,15 +60,14 @@ def test_signals_at_any_time(tmp_path, capsys):
             _, error = process.communicate()
             failures.append((name, which.name, f"{delay:.1f} s", "did not end", error[-300:]))
             continue
-        seconds = time.monotonic() - begin
         outcomes[f"exit code {process.returncode}"] += 1
         leftovers = [path.name for path in temporary.iterdir() if path.name.startswith("jaxcnn-")]
-        is_clear = process.returncode == 0 or "interrupted" in error or not error
+        is_silent = name == "imports" and not error  # its handlers are not installed yet
+        is_clear = process.returncode == 0 or "interrupted" in error or is_silent
         if process.returncode not in (0, 130) or "Traceback" in error or leftovers or not is_clear:
             place = f"{delay:.1f} s"
             said = (output[-500:], error[-500:])
             failures.append((name, which.name, place, process.returncode, leftovers, *said))
-        assert seconds < PATIENCE
     attacks.report(capsys, "signals", outcomes)
     assert failures == []
 

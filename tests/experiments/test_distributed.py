@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 
 import pytest
 from PIL import Image
@@ -140,9 +139,8 @@ def killed(tmp_path_factory):
     """The results folder of such a run, one process of which was killed in the second epoch."""
     results = tmp_path_factory.mktemp("killed")
     started = start(2, results, "--device=cpu:2", *RESUMED)
-    killed_at = signal_after_step(results, started, 1, signal.SIGKILL, 49)
+    signal_after_step(results, started, 1, signal.SIGKILL, 49)
     outcomes = finish(started, seconds=60)
-    assert time.monotonic() - killed_at < 60
     assert outcomes[1][0] == -signal.SIGKILL and outcomes[0][0] not in (0, 2), outcomes
     assert "process 0 of 2 on" in outcomes[0][1]
     assert "another process" in outcomes[0][1] and "resumes from it" in outcomes[0][1]
@@ -164,9 +162,8 @@ def test_a_run_of_which_a_process_was_killed_resumes(
 @pytest.mark.slow
 def test_process_0_killed_ends_the_other(tmp_path):
     started = start(2, tmp_path, "--device=cpu:1", *RESUMED)
-    killed_at = signal_after_step(tmp_path, started, 0, signal.SIGKILL, 7)
+    signal_after_step(tmp_path, started, 0, signal.SIGKILL, 7)
     outcomes = finish(started, seconds=60)
-    assert time.monotonic() - killed_at < 60
     assert outcomes[1][0] not in (0, 2), outcomes
     assert "process 1 of 2 on" in outcomes[1][1] and "resumes from it" in outcomes[1][1]
 

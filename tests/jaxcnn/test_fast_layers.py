@@ -218,5 +218,5 @@ def test_mismatched_shapes_are_errors_of_jax():
     with pytest.raises(ValueError, match="feature dimension"):
         layer(jnp.ones((1, 8, 8, 5)))
     linear = fast_layers.Linear(1024, 512, rngs=nnx.Rngs(0))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"contracting dimensions .*\(2048,\) and \(1024,\)"):
         linear(jnp.ones((2, 2048)))

@@ -23,8 +23,13 @@ from experiments.preflight.inherited_file import InheritedFile
 from experiments.preflight.spawning import without_main_module
 from tests.support.paths import ROOT
 
-# What ``python -m experiments.run`` imports in order to train.
-PRELOADED = ["experiments.harness.study", "experiments.report", "experiments.studies"]
+# What ``python -m experiments.run`` imports in order to train; with short measurements.
+PRELOADED = [
+    "experiments.harness.study",
+    "experiments.report",
+    "experiments.studies",
+    "tests.support.short_measurements",
+]
 
 
 def jax_variables(environment: Mapping[str, str]) -> dict[str, str]:

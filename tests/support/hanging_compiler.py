@@ -34,6 +34,7 @@ if __name__ == "__main__":
 
     interrupts.install()
     compiler_process.serve = hanging_compiler.serve
+    compiler_process._EXIT_SECONDS = 3600  # whoever waits for it, waits too long
     from experiments.preflight.__main__ import main
 
     interrupts.exit_with(main(sys.argv[1:]))

@@ -6,8 +6,9 @@ from typing import Any
 
 
 def read_records(results: Path, study: str) -> list[dict[str, Any]]:
-    """The records of a study, as JSON, in the order of their file names."""
+    """The records of a study, as JSON, in the order of their file names; at least one."""
     paths = sorted((Path(results) / study).glob("*.json"))
+    assert paths, f"no records in {results}/{study}"
     return [json.loads(path.read_text()) for path in paths]
 
 

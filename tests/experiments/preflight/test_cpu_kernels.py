@@ -31,7 +31,7 @@ def test_a_fused_kernel_is_timed_as_a_program_of_its_own():
     times = KernelTimes({"elementwise": (100.0, 25.0)}, working_set=1)
     a = jax.ShapeDtypeStruct((50,), jnp.float32)
     (item,) = operations(lambda a: jnp.tanh(a + 1), a, platform="cpu")
-    assert 0 < times.seconds(item) < 0.1 and [*times.known] == [signature(item)]
+    assert times.seconds(item) > 0 and [*times.known] == [signature(item)]
 
 
 FAMILY = "dot_general (((1,), (0,)), ((), ())) "

