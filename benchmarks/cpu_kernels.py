@@ -30,7 +30,7 @@ WORKING_SET = 2**26  # bytes: twice what the caches of the published machines ke
 MAX_COPIES = 64
 MOST = 0.95  # of the time: the part of the kernels that are sampled in all rounds
 SHORTEST_KERNEL = 1e-7  # seconds
-NEIGHBOURS = 5
+NEIGHBORS = 5
 SAME_SIZE = 0.5  # the distance at which a kernel has half the weight of one of the same size
 LONG_ENOUGH = 1e-4  # seconds of a kernel whose rate is not that of a cache
 _FUSION = "fusion"
@@ -132,7 +132,7 @@ class KernelTimes:
             return self.seconds(item)
         rates = [k.flops / k.seconds for k in others if k.flops and k.seconds > LONG_ENOUGH]
         peak = max(rates, default=math.inf)
-        nearest = sorted(similar, key=lambda entry: entry[0])[:NEIGHBOURS]
+        nearest = sorted(similar, key=lambda entry: entry[0])[:NEIGHBORS]
         weights = [1 / (SAME_SIZE + distance) for distance, _ in nearest]
         roofline = self._roofline(kernel_of(item), peak) * item.count
         if not similar:

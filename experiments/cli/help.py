@@ -9,11 +9,11 @@ from experiments.cli.outcome import console
 
 
 class _Collector(io.StringIO):
-    """Collects a text in the colours and characters of the terminal that it will be printed on."""
+    """Collects a text in the colors and characters of the terminal that it will be printed on."""
 
-    def __init__(self, is_coloured: bool):
+    def __init__(self, is_colored: bool):
         super().__init__()
-        self._is_coloured = is_coloured
+        self._is_colored = is_colored
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # a StringIO has none
@@ -21,11 +21,11 @@ class _Collector(io.StringIO):
         return "utf-8" if "utf" in encoding.lower() else "ascii"
 
     def isatty(self) -> bool:
-        return self._is_coloured
+        return self._is_colored
 
 
 @contextlib.contextmanager
-def coloured_stdout() -> Iterator[None]:
+def colored_stdout() -> Iterator[None]:
     """Prints at its end what is written to stdout inside of it.
 
     Colours are those that rich allows: none where stdout is no terminal or ``TERM`` is ``dumb``,
@@ -34,14 +34,14 @@ def coloured_stdout() -> Iterator[None]:
     from rich.text import Text
 
     terminal = console()
-    is_coloured = terminal.is_terminal and not terminal.is_dumb_terminal
-    collector = _Collector(is_coloured)
+    is_colored = terminal.is_terminal and not terminal.is_dumb_terminal
+    collector = _Collector(is_colored)
     try:
         with contextlib.redirect_stdout(collector):
             yield
     finally:
         text = collector.getvalue()
-        if is_coloured and text:
+        if is_colored and text:
             terminal.print(Text.from_ansi(text), soft_wrap=True)
         else:
             sys.stdout.write(text)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from experiments.cli import mistakes
-from experiments.cli.help import coloured_stdout
+from experiments.cli.help import colored_stdout
 from experiments.cli.option_types import option_name
 from experiments.cli.outcome import BAD_INPUT
 from experiments.cli.program_name import program_name
@@ -48,7 +48,7 @@ def parse_options(
         markers, default = [*markers, tyro.conf.FlagCreatePairsOff], tyro.MISSING_NONPROP
     message = io.StringIO()
     try:
-        with coloured_stdout(), contextlib.redirect_stderr(message):
+        with colored_stdout(), contextlib.redirect_stderr(message):
             return tyro.cli(named, args=arguments, prog=called, default=default, config=markers)
     except SystemExit as end:
         if end.code != BAD_INPUT:  # --help

@@ -54,7 +54,7 @@ class DistributedOptions:
 
     distributed: bool = False
     """This is one of several processes. SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are
-    recognised; elsewhere the next three options say which one."""
+    recognized; elsewhere the next three options say which one."""
     coordinator: OptionalStr = None
     """HOST:PORT of process 0."""
     num_processes: OptionalInt = None

@@ -38,7 +38,7 @@ def summarize(splits: Splits, preprocessing: Preprocessing) -> dict[str, Any]:
     """Summarizes a data set for a record; the same data always have the same summary.
 
     Args:
-      splits: labelled images of any size.
+      splits: labeled images of any size.
       preprocessing: has the stored shape of the images and the names of the classes.
 
     Returns:
@@ -93,7 +93,7 @@ def pixel_statistics(split: Split, preprocessing: Preprocessing) -> dict[str, An
     """Counts the pixel values of at most 512 images, evenly spaced over a split.
 
     Args:
-      split: labelled images of any size.
+      split: labeled images of any size.
       preprocessing: has the stored shape of the images.
 
     Returns:

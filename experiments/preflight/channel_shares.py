@@ -7,7 +7,7 @@ from typing import Any
 from experiments.preflight.operation import Operation
 from experiments.preflight.program import ProgramSpec
 from jaxcnn import parallel
-from jaxcnn.ops.conv_forms import Form, is_exchanged, recognise
+from jaxcnn.ops.conv_forms import Form, is_exchanged, recognize
 from jaxcnn.parallel.rules import TENSOR
 
 
@@ -72,9 +72,9 @@ def _of_convolution(equation: Any) -> tuple[int, ...]:
     images, kernel = (variable.aval for variable in equation.invars)
     result, params = equation.outvars[0].aval, equation.params
     numbers = params["dimension_numbers"]
-    recognised = recognise(images, kernel, result, params)
-    groups = recognised[1].groups if recognised else params["feature_group_count"]
-    if recognised and recognised[0] in (Form.KERNEL, Form.TRANSPOSED):
+    recognized = recognize(images, kernel, result, params)
+    groups = recognized[1].groups if recognized else params["feature_group_count"]
+    if recognized and recognized[0] in (Form.KERNEL, Form.TRANSPOSED):
         outputs = kernel.shape[numbers.rhs_spec[0]]  # of the cotangent
     elif is_exchanged(numbers.rhs_spec):
         outputs = images.shape[numbers.lhs_spec[1]]  # of the cotangent

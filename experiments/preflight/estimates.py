@@ -250,7 +250,7 @@ def _estimate(
     if not result.operations or "step_time_bound" not in bounds.metrics:
         return None
     if spec.strategy == "pipeline":
-        return "the time that stages of a pipeline wait for each other is not modelled"
+        return "the time that stages of a pipeline wait for each other is not modeled"
     count = parallel.device_count(spec.strategy, target.devices)
     work = DeviceWork(
         result.operations, result.flops / count, result.bytes / count, bounds.communication

@@ -106,21 +106,21 @@ def case_labels(records: Sequence[Record]) -> list[str]:
     return distinct_labels([(case_label(record), record.settings) for record in records])
 
 
-def distinct_labels(labelled: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def distinct_labels(labeled: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Adds to labels that occur several times the settings that differ between them.
 
     Args:
-      labelled: labels, each with the settings of its case.
+      labeled: labels, each with the settings of its case.
 
     >>> distinct_labels([("mlp", {"seed": 0}), ("mlp", {"seed": 1}), ("lenet5", {"seed": 0})])
     ['mlp, seed 0', 'mlp, seed 1', 'lenet5']
     """
     groups: dict[str, list[dict[str, Any]]] = {}
-    for label, settings in labelled:
+    for label, settings in labeled:
         groups.setdefault(label, []).append(dict(_leaves(settings)))
     return [
         ", ".join([label, *_differences(dict(_leaves(settings)), groups[label])])
-        for label, settings in labelled
+        for label, settings in labeled
     ]
 
 

@@ -18,7 +18,7 @@ from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.studies import train
 from experiments.studies.first_cnn import with_mnist
-from experiments.workloads import nearest_neighbours
+from experiments.workloads import nearest_neighbors
 from experiments.workloads.reading import evenly_spaced
 from jaxcnn import data
 from jaxcnn.backend import Backend
@@ -39,8 +39,8 @@ NETWORKS = {
 }
 QUICK_EPOCHS = 5
 TREES = {"quick": 100, "full": 1000}
-JAX_NEIGHBOURS = {"quick": (3,), "full": (3, 4)}
-PUBLISHED_NEIGHBOURS = {"algorithm": "ball_tree", "p": 4, "weights": "distance"}
+JAX_NEIGHBORS = {"quick": (3,), "full": (3, 4)}
+PUBLISHED_NEIGHBORS = {"algorithm": "ball_tree", "p": 4, "weights": "distance"}
 # Of the test images, for the ball tree: in 784 dimensions it takes about a second for each.
 MAX_TEST_IMAGES = 500
 ESTIMATORS = {  # module and class
@@ -71,7 +71,7 @@ class Fit:
 
 
 def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """The classic models, nearest neighbours also in JAX, and the networks.
+    """The classic models, nearest neighbors also in JAX, and the networks.
 
     Raises:
       InputError: the data are missing.
@@ -90,11 +90,11 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
 
 def _classic_models(preset: str) -> list[tuple[str, str, dict[str, Any]]]:
     """Name, library and parameters of each classic model."""
-    sklearn_neighbours = PUBLISHED_NEIGHBOURS | {"test_images": MAX_TEST_IMAGES}
-    jax_neighbours = {"p": 4, "weights": "distance"}
+    sklearn_neighbors = PUBLISHED_NEIGHBORS | {"test_images": MAX_TEST_IMAGES}
+    jax_neighbors = {"p": 4, "weights": "distance"}
     return [
-        *((f"knn_{k}", "scikit-learn", sklearn_neighbours | {"n_neighbors": k}) for k in (3, 4)),
-        *((f"knn_{k}", "jax", jax_neighbours | {"n_neighbors": k}) for k in JAX_NEIGHBOURS[preset]),
+        *((f"knn_{k}", "scikit-learn", sklearn_neighbors | {"n_neighbors": k}) for k in (3, 4)),
+        *((f"knn_{k}", "jax", jax_neighbors | {"n_neighbors": k}) for k in JAX_NEIGHBORS[preset]),
         ("random_forest", "scikit-learn", {"n_estimators": TREES[preset]}),
         ("linear", "scikit-learn", {"max_iter": 100}),
         ("perceptron", "scikit-learn", {"hidden_layer_sizes": [100], "max_iter": 30}),
@@ -203,10 +203,10 @@ def _make_estimator(settings: dict[str, Any]) -> Any:
 
 
 def _fit_jax(case: Case, context: Context, x: np.ndarray, y: np.ndarray) -> Fit:
-    """Nearest neighbours learn nothing: their time is that of compiling and of predicting."""
+    """Nearest neighbors learn nothing: their time is that of compiling and of predicting."""
     parameters, device = case.settings["parameters"], context.backend.devices[0]
     k, p = parameters["n_neighbors"], parameters["p"]
-    classifier = nearest_neighbours.compile_classifier(x, y, k=k, p=p, device=device)
+    classifier = nearest_neighbors.compile_classifier(x, y, k=k, p=p, device=device)
     return Fit(classifier.predict, 0.0, metrics=classifier.metrics)
 
 

@@ -25,7 +25,7 @@ class TrainedModel:
     Attributes:
       model: the network, in float32.
       preprocessing: from stored images to the network's input.
-      train, test: labelled images of any size.
+      train, test: labeled images of any size.
     """
 
     model: nnx.Module
@@ -56,7 +56,7 @@ def read_rows(
     """Reads examples of a split, at the size that compiled programs expect.
 
     Args:
-      split: labelled images of any size.
+      split: labeled images of any size.
       rows: the positions of the examples, ``int[N]``.
       preprocessing: has the stored shape ``(h, w, C)``.
 

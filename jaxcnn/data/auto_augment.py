@@ -209,11 +209,11 @@ def _blend(image: Array, operation: Array, magnitude: Array) -> Array:
 
 
 def _blur(image: Array) -> Array:
-    """The weighted mean of a pixel, five times, and its neighbours; borders stay as they are."""
+    """The weighted mean of a pixel, five times, and its neighbors; borders stay as they are."""
     height, width = image.shape[:2]
     padded = jnp.pad(image, [(1, 1), (1, 1), (0, 0)])
     rows = padded[:-2] + padded[1:-1] + padded[2:]
-    neighbours = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    neighbors = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
     row, column = jnp.arange(height)[:, None, None], jnp.arange(width)[None, :, None]
     is_inner = (row > 0) & (row < height - 1) & (column > 0) & (column < width - 1)
-    return jnp.where(is_inner, (neighbours + 4 * image) / 13, image)
+    return jnp.where(is_inner, (neighbors + 4 * image) / 13, image)

@@ -55,7 +55,7 @@ class Process:
 def this_process(coordinator: str | None, count: int | None, index: int | None) -> Process:
     """Says which process this is, by the three options or, without them, by the cluster.
 
-    SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are recognised, as `jax.distributed` does.
+    SLURM, Open MPI, Cloud TPU pods, GKE and Kubernetes are recognized, as `jax.distributed` does.
 
     Raises:
       InputError: only some of the options, values that are not allowed, or no known cluster.

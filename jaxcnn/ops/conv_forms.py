@@ -1,6 +1,6 @@
 """What a `jax.lax.conv_general_dilated` computes: a convolution, or a gradient of one.
 
-A convolution over one, two or three axes, in any layout, is recognised by its dimension numbers as
+A convolution over one, two or three axes, in any layout, is recognized by its dimension numbers as
 one of four forms:
 
 =================  ============================================================
@@ -36,7 +36,7 @@ class Form(enum.Enum):
     TRANSPOSED = enum.auto()
 
 
-def recognise(images, kernel, result, parameters: dict) -> tuple[Form, ConvSpec] | None:
+def recognize(images, kernel, result, parameters: dict) -> tuple[Form, ConvSpec] | None:
     """What a convolution computes; None if it has no form.
 
     Args:
@@ -96,10 +96,10 @@ def forward_spec(images, kernel, result, parameters: dict) -> ConvSpec | None:
     """
     if result.ndim != 4 or not images.dtype == kernel.dtype == result.dtype:
         return None
-    recognised = recognise(images, kernel, result, parameters)
-    if recognised is None or parameters["dimension_numbers"] != NHWC:
+    recognized = recognize(images, kernel, result, parameters)
+    if recognized is None or parameters["dimension_numbers"] != NHWC:
         return None
-    form, spec = recognised
+    form, spec = recognized
     return spec if form is Form.FORWARD and not any(spec.crops) else None
 
 

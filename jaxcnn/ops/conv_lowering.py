@@ -6,7 +6,7 @@ A convolution with a form, see `jaxcnn.ops.conv_forms`, is computed by `jaxcnn.o
 The kernels sum in float32; only the operands and the result are rounded. Half precisions are
 converted to float32 for them, but bfloat16 is not where they have instructions for it.
 
-GPUs keep JAX's convolutions, but for one gradient. XLA:GPU recognises the gradient with respect to
+GPUs keep JAX's convolutions, but for one gradient. XLA:GPU recognizes the gradient with respect to
 a kernel by its sizes: the kernel is smaller than the result. Otherwise, as for the 7×7 kernels and
 images at the end of a ConvNeXt, it compiles a convolution whose windows are whole images. If that
 is depthwise, cuDNN has only a slow kernel for it: 4.3 ms on an H200 for 256 images with 768
@@ -23,7 +23,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 
 from jaxcnn.ops import conv_axes, cpu_convolution, cpu_lowering, native
-from jaxcnn.ops.conv_forms import Form, recognise
+from jaxcnn.ops.conv_forms import Form, recognize
 from jaxcnn.ops.conv_spec import NHWC, ConvSpec
 from jaxcnn.ops.partitioning import Dimensions
 
@@ -40,10 +40,10 @@ _USUAL_NUMBERS = (
 
 @dataclass(frozen=True)
 class _Computation:
-    """Computes what a recognised convolution does.
+    """Computes what a recognized convolution does.
 
     Attributes:
-      form, spec: see `recognise`.
+      form, spec: see `recognize`.
       numbers: the dimensions of the operands and of the result.
       dtype: of the result.
     """
@@ -182,10 +182,10 @@ def _rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
     images, kernel = operands
     if not 3 <= result.ndim <= 5 or images.dtype != kernel.dtype:
         return None
-    recognised = recognise(images, kernel, result, parameters)
-    if recognised is None:
+    recognized = recognize(images, kernel, result, parameters)
+    if recognized is None:
         return None
-    computation = _Computation(*recognised, parameters["dimension_numbers"], result.dtype)
+    computation = _Computation(*recognized, parameters["dimension_numbers"], result.dtype)
     if not _is_supported(computation, images, kernel):
         return None
     return cpu_lowering.Replacement(computation, computation.dimensions)
@@ -204,10 +204,10 @@ def _is_supported(computation: _Computation, images, kernel) -> bool:
 def _gpu_rule(operands, result, parameters) -> cpu_lowering.Replacement | None:
     """Pads the gradient of a depthwise kernel if the kernel is not smaller than the result."""
     images, cotangent = operands
-    recognised = recognise(images, cotangent, result, parameters)
-    if recognised is None:
+    recognized = recognize(images, cotangent, result, parameters)
+    if recognized is None:
         return None
-    form, spec = recognised
+    form, spec = recognized
     numbers = parameters["dimension_numbers"]
     channels = images.shape[numbers.lhs_spec[0]]
     is_depthwise = form is Form.KERNEL and spec.groups == channels > 1

@@ -47,7 +47,7 @@ class _Windows:
         return jax.vjp(largest, images)[1](cotangent)[0]
 
 
-def _recognise(images, parameters: dict) -> _Windows | None:
+def _recognize(images, parameters: dict) -> _Windows | None:
     """The windows over ``[N, ..., C]``; None for others, and for numbers that are not floating."""
     window, strides = parameters["window_dimensions"], parameters["window_strides"]
     pads = parameters["padding"]
@@ -66,19 +66,19 @@ def _recognise(images, parameters: dict) -> _Windows | None:
 
 
 def _max_rule(operands, result, parameters) -> Replacement | None:
-    windows = _recognise(operands[0], parameters)
+    windows = _recognize(operands[0], parameters)
     return Replacement(windows.largest) if windows and result.size else None
 
 
 def _sum_rule(operands, result, parameters) -> Replacement | None:
-    windows = _recognise(operands[0], parameters)
+    windows = _recognize(operands[0], parameters)
     return Replacement(windows.total) if windows and result.size else None
 
 
 def _max_gradient_rule(operands, result, parameters, *, pool: Pool) -> Replacement | None:
     """The gradient of the max pool that ``pool`` computes."""
     cotangent, images = operands
-    windows = _recognise(images, parameters)
+    windows = _recognize(images, parameters)
     if windows is None or parameters["select_prim"] is not lax.ge_p or not cotangent.size:
         return None
     return Replacement(functools.partial(windows.gradient_of_largest, pool=pool))

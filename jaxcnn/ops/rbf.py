@@ -4,14 +4,14 @@ import jax.numpy as jnp
 from jax import Array
 
 
-def rbf(features: Array, centres: Array) -> Array:
-    """Computes the squared distance to each centre: ``y[i] = sum((x[j] - w[i, j]) ** 2 for j)``.
+def rbf(features: Array, centers: Array) -> Array:
+    """Computes the squared distance to each center: ``y[i] = sum((x[j] - w[i, j]) ** 2 for j)``.
 
-    It is computed as written. A matrix product would lose digits where a feature is near a centre.
+    It is computed as written. A matrix product would lose digits where a feature is near a center.
 
     Args:
       features: ``f32[N, F]``; LeNet-5 has 84 features.
-      centres: ``f32[K, F]``, one row per class. In LeNet-5 they are fixed bitmaps of the
+      centers: ``f32[K, F]``, one row per class. In LeNet-5 they are fixed bitmaps of the
         characters, with the values -1 and 1.
 
     Returns:
@@ -24,4 +24,4 @@ def rbf(features: Array, centres: Array) -> Array:
     >>> rbf(jnp.array([[1.0, 2.0]]), jnp.array([[1.0, 2.0], [-1.0, 1.0]])).tolist()
     [[0.0, 5.0]]
     """
-    return jnp.sum((features[:, None, :] - centres) ** 2, -1)
+    return jnp.sum((features[:, None, :] - centers) ** 2, -1)

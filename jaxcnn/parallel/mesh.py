@@ -15,7 +15,7 @@ def mesh_shape(
       axes: the names of the axes.
       device_count: the number of devices.
       text: the sizes, as in ``2x4``. By default the last of two axes has the smallest prime factor
-        of the number of devices: neighbours exchange activations, which are more than gradients.
+        of the number of devices: neighbors exchange activations, which are more than gradients.
 
     Raises:
       InputError: the text is not the shape of such a mesh.

@@ -44,7 +44,7 @@ class MeshStrategy(Strategy):
         """Over all devices given.
 
         Args:
-          devices: those that are neighbours here are neighbours along the last axis of the mesh.
+          devices: those that are neighbors here are neighbors along the last axis of the mesh.
           mesh: the shape of the mesh, see `mesh_shape`.
           rules: in place of the default ones.
 

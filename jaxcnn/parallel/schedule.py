@@ -73,7 +73,7 @@ def to_previous(buffer: Array, stages: int) -> Array:
 
 @dataclass(frozen=True)
 class Wire:
-    """Arrays between neighbouring stages, as flat buffers of one size and dtype.
+    """Arrays between neighboring stages, as flat buffers of one size and dtype.
 
     Attributes:
       shapes: of the outputs of all stages but the last.

@@ -41,7 +41,7 @@ def create(
     """Turns a module and an optimizer into a train state and the step that advances it.
 
     Args:
-      model: any NNX module from images to logits, initialised; it is read, not kept.
+      model: any NNX module from images to logits, initialized; it is read, not kept.
       optimizer: from `optax`.
       seed: of augmentation.
       precision: ``float32``, ``bfloat16`` or ``float16``.

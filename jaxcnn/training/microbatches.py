@@ -36,7 +36,7 @@ def accumulate(
       batch: with leaves ``[N, …]``.
       rows: ``i32[N]``, the position of each row in the global batch.
       count: the number of microbatches.
-      together: rows that must be in the same microbatch, as neighbours.
+      together: rows that must be in the same microbatch, as neighbors.
       random_state: see `Network`.
 
     Returns:
@@ -64,7 +64,7 @@ def accumulate(
 def split(tree: PyTree, count: int, together: int = 1) -> PyTree:
     """Divides leaves ``[N, …]`` into ``[count, N / count, …]``, every `count`-th row in one part.
 
-    Neighbours are in different parts, so that a device that holds a share of the rows has a share
+    Neighbors are in different parts, so that a device that holds a share of the rows has a share
     of each part, and every strategy has the same parts.
 
     Args:

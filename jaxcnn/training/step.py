@@ -121,7 +121,7 @@ class TrainStep:
 
     @property
     def rows_together(self) -> int:
-        """The number of neighbouring rows that must be in the same microbatch."""
+        """The number of neighboring rows that must be in the same microbatch."""
         return PAIR if self.mix else 1
 
     def inputs(self, state: TrainState, batch: Batch, rows: Array) -> tuple[Array, Batch]:

@@ -200,7 +200,7 @@ def test_a_model_that_cannot_be_used_ends_a_run_with_one_line(capsys, attribute)
     assert not read_records("results", "train")
 
 
-def test_nan_at_initialisation_ends_a_run(capsys, folder):
+def test_nan_at_initialization_ends_a_run(capsys, folder):
     more = (
         "class Bad(Net):\n    def __call__(self, x):\n        return jnp.nan * super().__call__(x)"
     )

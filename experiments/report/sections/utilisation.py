@@ -18,10 +18,10 @@ def utilisation(page: PageRecords) -> Section | None:
     records, note = newest(sampled, MAX_RECORDS)
     if not records:
         return None
-    labelled = list(zip(case_labels(records), records, strict=True))
+    labeled = list(zip(case_labels(records), records, strict=True))
     all_series = [
         (label, record, series)
-        for label, record in labelled
+        for label, record in labeled
         for series in record.utilisation["series"]
         if _is_valid(series)
     ]
@@ -37,7 +37,7 @@ def utilisation(page: PageRecords) -> Section | None:
         if traces:
             figure = Figure(f"Over time: {title}", traces, Axis("seconds"), Axis(title), note)
             figures.append(figure)
-    tables = [table for label, record in labelled for table in _means(label, record)]
+    tables = [table for label, record in labeled for table in _means(label, record)]
     return Section("Utilisation", tables=tables, figures=figures)
 
 

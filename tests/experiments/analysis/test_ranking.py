@@ -60,7 +60,7 @@ def test_with_few_test_images_the_best_is_uncertain():
 
 
 def test_times_of_compiling_and_predicting_count():
-    """Nearest neighbours train in no time and predict for as long as others train."""
+    """Nearest neighbors train in no time and predict for as long as others train."""
     lazy, eager = make_record("knn", 0.9, 0.0, 100), make_record("mlp", 0.9, 3.0, 100)
     lazy.metrics.update(compile_time=1.0, prediction_time=0.03)  # 1 s, and 3 s for 100 images
     eager.metrics.update(cache_load_time=0.5, prediction_time=0.001)

@@ -1,4 +1,4 @@
-"""``--help`` of every command: words of the user, not of the parser; colours as rich has them."""
+"""``--help`` of every command: words of the user, not of the parser; colors as rich has them."""
 
 import re
 
@@ -56,19 +56,19 @@ def test_options_of_the_preflight_are_under_headings(help_of):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_colours_are_those_that_the_environment_allows(command, help_of):
+def test_colors_are_those_that_the_environment_allows(command, help_of):
     plain = help_of(command)
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb", "FORCE_COLOR": "1"}):
         assert help_of(command, **environment) == plain
     assert not COLOUR.search(help_of(command, NO_COLOR="1", FORCE_COLOR="1"))
     if command != "info":  # of argparse
-        coloured = help_of(command, FORCE_COLOR="1")
-        assert COLOUR.search(coloured)
-        assert re.sub(r"\x1b\[[\d;]*m", "", coloured).split() == plain.split()
+        colored = help_of(command, FORCE_COLOR="1")
+        assert COLOUR.search(colored)
+        assert re.sub(r"\x1b\[[\d;]*m", "", colored).split() == plain.split()
 
 
 @pytest.mark.parametrize(
-    ("variables", "is_coloured"),
+    ("variables", "is_colored"),
     [
         ({"FORCE_COLOR": "1"}, True),
         ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
@@ -76,11 +76,11 @@ def test_colours_are_those_that_the_environment_allows(command, help_of):
         ({}, False),
     ],
 )
-def test_the_output_of_commands_is_coloured_likewise(variables, is_coloured, capsys, monkeypatch):
+def test_the_output_of_commands_is_colored_likewise(variables, is_colored, capsys, monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in ({"TERM": "xterm"} | variables).items():
         monkeypatch.setenv(name, value)
     run_command(lambda console: console.print("[bold red]failed[/] after 5 s") or 0)
     output = capsys.readouterr().out
-    assert "failed" in output and bool(COLOUR.search(output)) == is_coloured
+    assert "failed" in output and bool(COLOUR.search(output)) == is_colored

@@ -217,7 +217,7 @@ def test_actual_allocations_that_fail():
         assert is_out_of_memory(caught.value)
 
 
-def test_errors_recognised_by_type():
+def test_errors_recognized_by_type():
     assert is_out_of_memory(MemoryError())
     assert is_out_of_memory(OSError(errno.ENOMEM, "kein Speicher"))
     assert not is_out_of_memory(OSError(errno.ENOSPC, "voll"))

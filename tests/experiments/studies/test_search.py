@@ -8,7 +8,7 @@ from rich.console import Console
 from experiments.config import RunConfig
 from experiments.harness.study import CaseResult, Context
 from experiments.studies import search
-from experiments.workloads import nearest_neighbours
+from experiments.workloads import nearest_neighbors
 from jaxcnn import data
 from jaxcnn.backend import Backend
 
@@ -64,14 +64,14 @@ def test_a_ball_tree_may_be_evaluated_on_some_of_the_images(monkeypatch):
 
 
 @pytest.mark.slow
-def test_nearest_neighbours_classify_mnist(tfds_dir):
+def test_nearest_neighbors_classify_mnist(tfds_dir):
     dataset = data.open_dataset("mnist", shape=(28, 28, 1), data_dir=tfds_dir)
     train = data.Subset(dataset.train, np.arange(0, 60_000, 6))
     test = data.Subset(dataset.test, np.arange(0, 10_000, 10))
     (x, y), (test_x, test_y) = (
         search._flatten(data.as_arrays(split, (28, 28, 1))) for split in (train, test)
     )
-    classifier = nearest_neighbours.compile_classifier(x, y, k=3, p=4, device=CPU.devices[0])
+    classifier = nearest_neighbors.compile_classifier(x, y, k=3, p=4, device=CPU.devices[0])
     predictions = classifier.predict(test_x)
     # From a sixth of the training set; from all of it, the accuracy is 0.9748.
     assert np.mean(predictions == test_y) > 0.94

@@ -161,7 +161,7 @@ LISTS = {
 def test_sharded_images_are_augmented_without_communication(devices, names):
     """The results equal those on one device, and the program has no collective operations."""
     images = np.random.default_rng(0).integers(0, 256, (16, 20, 20, 3), np.uint8)
-    # Without XLA's fusion emitters, the program for one device computes other colours.
+    # Without XLA's fusion emitters, the program for one device computes other colors.
     preprocess = jax.jit(
         make_preprocess(names, size=(12, 12), per_image=True), compiler_options=OPTIMIZED
     )

@@ -26,7 +26,7 @@ def test_symmetric_beta_has_its_distribution(alpha):
     np.testing.assert_allclose(shares, stats.beta(alpha, alpha).cdf(points), atol=0.035)
 
 
-def test_mixup_is_the_weighted_mean_of_neighbours():
+def test_mixup_is_the_weighted_mean_of_neighbors():
     images, batch = Mixing(mixup=1.0)(IMAGES, {"label": jnp.array(LABELS)}, KEYS[0])
     share = float(batch["other_share"][0])
     assert 0.01 < share < 0.99
@@ -37,7 +37,7 @@ def test_mixup_is_the_weighted_mean_of_neighbours():
     np.testing.assert_allclose(images, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_cutmix_replaces_a_rectangle_by_that_of_the_neighbour():
+def test_cutmix_replaces_a_rectangle_by_that_of_the_neighbor():
     for key in KEYS[:20]:
         images, batch = Mixing(cutmix=1.0)(IMAGES, {"label": jnp.array(LABELS)}, key)
         images = np.asarray(images)

@@ -50,7 +50,7 @@ def test_options_that_cannot_be_used(options, message):
         this_process(*options)
 
 
-def test_slurm_is_recognised(no_cluster, monkeypatch):
+def test_slurm_is_recognized(no_cluster, monkeypatch):
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
     process = this_process(None, None, None)
@@ -58,7 +58,7 @@ def test_slurm_is_recognised(no_cluster, monkeypatch):
     assert process.coordinator.startswith("node3:")
 
 
-def test_open_mpi_is_recognised(no_cluster, monkeypatch):
+def test_open_mpi_is_recognized(no_cluster, monkeypatch):
     for name, value in OPEN_MPI.items():
         monkeypatch.setenv(name, value)
     process = this_process(None, None, None)

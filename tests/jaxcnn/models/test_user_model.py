@@ -66,11 +66,11 @@ def test_a_module_of_a_package_is_found_by_import(tmp_path, monkeypatch):
     assert isinstance(build("own_nets.small:Net"), nnx.Module)
 
 
-def test_a_file_imports_its_neighbours(tmp_path, monkeypatch):
+def test_a_file_imports_its_neighbors(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "neighbour_of_net.py").write_text("WIDTH = 6")
+    (tmp_path / "neighbor_of_net.py").write_text("WIDTH = 6")
     source = NETWORK.replace(
-        "import jax.numpy", "from neighbour_of_net import WIDTH\nimport jax.numpy"
+        "import jax.numpy", "from neighbor_of_net import WIDTH\nimport jax.numpy"
     )
     (tmp_path / "net.py").write_text(source.replace("4", "WIDTH"))
     assert build(f"{tmp_path / 'net.py'}:Net").out.kernel.shape == (6, 10)

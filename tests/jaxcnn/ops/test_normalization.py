@@ -156,16 +156,16 @@ def test_contrast_norm_removes_brightness_and_contrast():
 
 def test_rbf_agrees_with_numpy():
     rng = np.random.default_rng(2)
-    features, centres = rng.normal(size=(3, 84)), rng.choice([-1.0, 1.0], (10, 84))
+    features, centers = rng.normal(size=(3, 84)), rng.choice([-1.0, 1.0], (10, 84))
     cotangent = rng.normal(size=(3, 10))
     expected = [
-        [sum((x - w) ** 2 for x, w in zip(row, centre, strict=True)) for centre in centres]
+        [sum((x - w) ** 2 for x, w in zip(row, center, strict=True)) for center in centers]
         for row in features
     ]
-    distances = rbf(jnp.float32(features), jnp.float32(centres))
+    distances = rbf(jnp.float32(features), jnp.float32(centers))
     assert distances.shape == (3, 10)
     np.testing.assert_allclose(distances, expected, rtol=1e-5)
-    gradients, differences = gradients_and_differences(rbf, [features, centres], cotangent)
+    gradients, differences = gradients_and_differences(rbf, [features, centers], cotangent)
     for gradient, difference in zip(gradients, differences, strict=True):
         np.testing.assert_allclose(gradient, difference, rtol=1e-6, atol=1e-7)
 

@@ -1,4 +1,4 @@
-"""k-nearest neighbours on an accelerator: all distances from one matrix product.
+"""k-nearest neighbors on an accelerator: all distances from one matrix product.
 
 The classifier that scored best in Frigaard's lecture (ITMAL, lesson 09, 2021) uses the Minkowski
 distance of order 4. In 784 dimensions a ball tree prunes next to nothing, so that each image is
@@ -20,7 +20,7 @@ import numpy as np
 
 from experiments.measure.timing import compile_program
 
-EXTRA_CANDIDATES = 8  # beyond k, so that rounding in the product loses no neighbour
+EXTRA_CANDIDATES = 8  # beyond k, so that rounding in the product loses no neighbor
 BATCH_ROWS = 200  # test images at a time: their distances to 60,000 others are 48 MB
 
 
@@ -45,7 +45,7 @@ def compile_classifier(
     Args:
       train: ``f32[N, D]``.
       labels: the classes of the training rows, ``i32[N]``.
-      k: the number of neighbours that vote.
+      k: the number of neighbors that vote.
       p: the order of the Minkowski distance; even.
       device: where it is computed.
 
@@ -59,7 +59,7 @@ def compile_classifier(
     [0, 1]
     """
     if p % 2 or not 1 <= k <= len(train):
-        raise ValueError(f"needs an even order and 1 to {len(train)} neighbours, got {p=}, {k=}")
+        raise ValueError(f"needs an even order and 1 to {len(train)} neighbors, got {p=}, {k=}")
     placed = jax.device_put((train, labels), device)
     batch = jax.device_put(np.zeros((BATCH_ROWS, train.shape[1]), np.float32), device)
     program = compile_program(_make_vote(k, p, int(labels.max()) + 1), *placed, batch)
@@ -111,7 +111,7 @@ def powered_distances(a: jax.Array, b: jax.Array, p: int) -> jax.Array:
 
 
 def _inverse_distances(distances: jax.Array) -> jax.Array:
-    """Voting weights; if some neighbours are identical to the test row, only those vote."""
+    """Voting weights; if some neighbors are identical to the test row, only those vote."""
     same = distances == 0
     inverse = 1 / jnp.where(same, 1, distances)
     return jnp.where(same.any(1, keepdims=True), same.astype(inverse.dtype), inverse)

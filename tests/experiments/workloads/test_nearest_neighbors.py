@@ -1,10 +1,10 @@
-"""k-nearest neighbours by matrix products: the same votes as scikit-learn."""
+"""k-nearest neighbors by matrix products: the same votes as scikit-learn."""
 
 import jax
 import numpy as np
 import pytest
 
-from experiments.workloads.nearest_neighbours import compile_classifier, powered_distances
+from experiments.workloads.nearest_neighbors import compile_classifier, powered_distances
 from jaxcnn import data
 
 DEVICE = jax.devices("cpu")[0]
@@ -19,7 +19,7 @@ def flat_digits() -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize(("k", "p"), [(3, 4), (4, 4), (1, 2)])
-def test_neighbours_vote_as_in_scikit_learn(k, p):
+def test_neighbors_vote_as_in_scikit_learn(k, p):
     from sklearn.neighbors import KNeighborsClassifier
 
     x, y, test_x, _ = flat_digits()
@@ -41,7 +41,7 @@ def test_an_identical_image_decides_alone():
 
 
 @pytest.mark.parametrize(("k", "p"), [(1, 3), (0, 4), (5, 4)])
-def test_odd_orders_and_too_many_neighbours_are_rejected(k, p):
+def test_odd_orders_and_too_many_neighbors_are_rejected(k, p):
     train, labels = np.zeros((4, 2), np.float32), np.zeros(4, np.int32)
     with pytest.raises(ValueError, match="needs an even order"):
         compile_classifier(train, labels, k=k, p=p, device=DEVICE)
