@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.analysis.change import WORSE, Change
-from experiments.analysis.comparison import Pair, pairs
 from experiments.analysis.judged_times import DURATIONS
+from experiments.analysis.pairs import Pair, pairs
 from experiments.analysis.regressions import changes, correct_for_many, status_outcome
 from experiments.records import Record
 

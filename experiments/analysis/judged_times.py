@@ -21,7 +21,8 @@ from experiments.analysis.change import (
     has_metric,
     outcome_of,
 )
-from experiments.analysis.comparison import Pair, samples
+from experiments.analysis.pairs import Pair
+from experiments.analysis.side_by_side import samples
 from experiments.measure.noise import compare
 from experiments.records import Record
 

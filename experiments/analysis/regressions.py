@@ -14,8 +14,8 @@ from experiments.analysis.change import (
     has_metric,
     outcome_of,
 )
-from experiments.analysis.comparison import Pair
 from experiments.analysis.judged_times import DURATIONS, judge_time
+from experiments.analysis.pairs import Pair
 from experiments.measure.noise import Z
 from experiments.records import Record
 

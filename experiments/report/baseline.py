@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from experiments.analysis import significance
 from experiments.analysis.baseline import BaselineComparison
 from experiments.analysis.change import BETTER, BUSY, SUSPECTED, WORSE
-from experiments.analysis.comparison import differences
 from experiments.analysis.judged_times import MIN_RUNS
+from experiments.analysis.pairs import differences
 from experiments.analysis.regressions import status_outcome
 from experiments.records import Record
 from experiments.records.formatting import case_label

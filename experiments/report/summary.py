@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from experiments import analysis
-from experiments.analysis.comparison import RankedRecord, side_by_side
+from experiments.analysis.side_by_side import RankedRecord, side_by_side
 from experiments.analysis.standings import standings
 from experiments.records import Record
 from experiments.records.formatting import (

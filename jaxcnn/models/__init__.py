@@ -11,7 +11,7 @@ from flax import nnx
 from jaxcnn.errors import InputError, require_known
 from jaxcnn.models import recipes
 from jaxcnn.models.darknet import YOLOv2
-from jaxcnn.models.model_spec import HEADS, ModelSpec, Shape
+from jaxcnn.models.model_spec import ModelSpec, Shape
 from jaxcnn.models.random_streams import random_streams
 from jaxcnn.models.recipe import Recipe
 from jaxcnn.models.shapes import ImagesTooSmallError
@@ -24,6 +24,7 @@ from jaxcnn.models.user_model import (
     load_user_model,
 )
 from jaxcnn.models.user_network import make_user_network, require_finite
+from jaxcnn.weights.assign import HEADS
 
 __all__ = [
     "MODELS",

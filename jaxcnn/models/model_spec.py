@@ -10,8 +10,6 @@ from jaxcnn.models.recipe import Recipe
 Shape = tuple[int, int, int]
 
 IMAGENET: Shape = (224, 224, 3)  # images of most networks that were trained on it
-# The layers that depend on the number of classes: the last one and GoogLeNet's auxiliary heads.
-HEADS = ("out", "head1", "head2")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ import numpy as np
 from flax import nnx
 
 from jaxcnn.errors import InputError
-from jaxcnn.models.model_spec import HEADS
 
 Weights = dict[str, np.ndarray]
 Shape = tuple[int, ...]
+
+# The layers that depend on the number of classes: the last one and GoogLeNet's auxiliary heads.
+HEADS = ("out", "head1", "head2")
 
 _ASSIGNABLE = nnx.Not(nnx.RngState)
 _LISTED = 3  # names that an error message lists of each kind

@@ -19,8 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from jaxcnn.errors import InputError, require_known
-from jaxcnn.models.model_spec import HEADS
-from jaxcnn.weights.assign import Weights, array_shapes
+from jaxcnn.weights.assign import HEADS, Weights, array_shapes
 from jaxcnn.weights.pytorch import adapt_epsilon, to_flax, to_torch
 from jaxcnn.weights.torch_identify import identify_network
 from jaxcnn.weights.torch_names import NAMINGS, naming_schemes

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.analysis.comparison import RankedRecord, side_by_side
+from experiments.analysis.side_by_side import RankedRecord, side_by_side
 from experiments.records import Record
 from experiments.records.formatting import (
     above_peak_remark,

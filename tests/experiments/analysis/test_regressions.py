@@ -15,7 +15,7 @@ from experiments.analysis.change import (
     WORSE,
     Change,
 )
-from experiments.analysis.comparison import Pair
+from experiments.analysis.pairs import Pair
 from experiments.analysis.regressions import changes, correct_for_many, status_outcome
 from experiments.measure.noise import noise
 from experiments.records import Record

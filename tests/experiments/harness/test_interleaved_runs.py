@@ -11,7 +11,7 @@ import pytest
 from etils import epath
 
 from experiments import compare, records
-from experiments.analysis.comparison import pairs
+from experiments.analysis.pairs import pairs
 from experiments.analysis.regressions import status_outcome
 from experiments.harness import interleaved_runs
 from experiments.harness.interleaved_runs import Version, prepare, run_round

@@ -6,7 +6,7 @@ import pytest
 from etils import epath
 
 from experiments import records
-from experiments.analysis.comparison import side_by_side
+from experiments.analysis.side_by_side import side_by_side
 from experiments.records.published import PUBLISHED
 from experiments.report import write_page
 
