@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from etils import epath
 from rich.console import Console
@@ -25,21 +23,6 @@ from jaxcnn import distributed, training
 from jaxcnn.backend import Backend
 
 _FINISHED = "finished"  # a file in the scratch folder of a case that is measured
-
-
-@dataclass(frozen=True)
-class PlannedCase:
-    """A case, and what is known of it before it is measured.
-
-    Attributes:
-      case: the case.
-      measured: whether it has a record, so that it will not be measured again.
-      seconds: how long it may take: the median of the study's records; None if there are none.
-    """
-
-    case: Case
-    measured: bool
-    seconds: float | None
 
 
 def run_study(
@@ -99,33 +82,6 @@ def run_study(
     return measured
 
 
-def plan(cases: StudyCases, backend: Backend) -> list[PlannedCase]:
-    """The cases of a study, those included that would follow if all went well."""
-    known: set[str] = set()
-
-    def predict(case: Case, remaining: int) -> Record:
-        named = case_name(case, backend)
-        results = epath.Path(case.config.results).expanduser()
-        record = records.find(results, cases.name, named, cases.study.answers)
-        scratch = _scratch(results, cases.name, named)
-        again = (
-            case.config.force
-            or _is_unfinished(scratch)
-            or requested_files.missing(cases.study, case, scratch)
-        )
-        known.update([named] if record is not None and not again else [])
-        return record or Record(cases.name, named, "predicted")
-
-    visited = cases.visit(backend, predict)
-    durations = [
-        record.provenance["case_seconds"]
-        for _, record in visited
-        if "case_seconds" in record.provenance
-    ]
-    seconds = statistics.median(durations) if durations else None
-    return [PlannedCase(case, record.case in known, seconds) for case, record in visited]
-
-
 def run_case(
     name: str, study: Study, case: Case, backend: Backend, console: Console
 ) -> tuple[Record, bool]:
@@ -143,7 +99,7 @@ def run_case(
     """
     named = case_name(case, backend)
     results = records.prepare_folder(case.config.results)
-    context = Context(backend, _scratch(results, name, named), console)
+    context = Context(backend, scratch_folder(results, name, named), console)
     existing, missing = _look_up(study, case, context, "existing")
     if existing is None or missing:
         with _only_run(context):
@@ -206,12 +162,12 @@ def _measure_and_write(
     )
 
 
-def _scratch(results: epath.Path, study: str, case: str) -> epath.Path:
+def scratch_folder(results: epath.Path, study: str, case: str) -> epath.Path:
     """The folder for the checkpoints of a case."""
     return results / study / f"{case}.checkpoints"
 
 
-def _is_unfinished(scratch: epath.Path) -> bool:
+def is_unfinished(scratch: epath.Path) -> bool:
     """Whether a run of the case was interrupted, which the next one continues."""
     return scratch.exists() and not (scratch / _FINISHED).exists()
 
@@ -219,7 +175,7 @@ def _is_unfinished(scratch: epath.Path) -> bool:
 def _existing_record(study: Study, case: Case, context: Context) -> Record | None:
     """The record of an earlier run with current figures; None if the case is to be measured."""
     scratch = context.scratch
-    if case.config.force or _is_unfinished(scratch):
+    if case.config.force or is_unfinished(scratch):
         return None
     record = records.find(scratch.parent.parent, context.study, context.case, study.answers)
     if record is None:

@@ -107,13 +107,13 @@ def _plan(
 ) -> list[dict[str, Any]]:
     """Prints the plan; returns its cases as JSON."""
     from experiments import report
-    from experiments.harness import runner
+    from experiments.harness import planning
     from experiments.records.formatting import distinct_labels
 
     rows: list[tuple[str, str, bool, float | None]] = []
     cases: list[dict[str, Any]] = []
     for each in studies:
-        plan = runner.plan(each, devices)
+        plan = planning.plan(each, devices)
         names = distinct_labels([("-".join(p.case.parts), p.case.settings) for p in plan])
         for case, planned in zip(names, plan, strict=True):
             rows.append((each.name, case, planned.measured, planned.seconds))

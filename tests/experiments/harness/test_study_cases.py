@@ -8,7 +8,7 @@ from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
-from experiments.harness import runner
+from experiments.harness import planning, runner
 from experiments.harness.study import Case, CaseResult, Study
 from experiments.harness.study_cases import collect_cases
 from experiments.records import Record
@@ -154,7 +154,9 @@ def test_a_case_that_several_configurations_have_is_measured_once_even_by_force(
     for _ in range(2):
         runner.run_study(listed, CPU, Console(quiet=True))
     assert measured == [32, 64] * 2
-    planned = runner.plan(collect_cases("fake", study, parse([*options[:2], options[3]]), CPU), CPU)
+    planned = planning.plan(
+        collect_cases("fake", study, parse([*options[:2], options[3]]), CPU), CPU
+    )
     assert [(row.case.config.batch_size, row.measured) for row in planned] == [
         (32, True),
         (64, True),

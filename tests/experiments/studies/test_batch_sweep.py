@@ -8,7 +8,7 @@ from rich.console import Console
 from experiments import run
 from experiments.analysis.batch_limit import ANSWERS, limit
 from experiments.config import RunConfig
-from experiments.harness import runner
+from experiments.harness import planning, runner
 from experiments.harness.study import Case, CaseResult, Context, Study
 from experiments.harness.study_cases import collect_cases
 from experiments.records import Record
@@ -173,11 +173,11 @@ def test_a_sweep_resumes_where_it_was_interrupted(sweep, tmp_path, capsys):
 
 def test_a_plan_shows_what_is_measured_and_what_would_follow(sweep):
     cases, _ = sweep
-    planned = runner.plan(cases, CPU)
+    planned = planning.plan(cases, CPU)
     assert [row.case.config.batch_size for row in planned] == [16 * 2**i for i in range(18)]
     assert not any(row.measured for row in planned)
     runner.run_study(cases, CPU, Console(width=200))
-    planned = runner.plan(cases, CPU)
+    planned = planning.plan(cases, CPU)
     assert [row.case.config.batch_size for row in planned] == [16, 32, 64, 128, 96, 112]
     assert all(row.measured for row in planned)
 
