@@ -2,30 +2,27 @@
 
 import dataclasses
 import io
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from rich.console import Console
 
 from experiments import records as stored_records
 from experiments.config.bounds import MAX_SECONDS
 from experiments.hardware import prices
-from experiments.measure.flops import compulsory_bytes, model_flops
+from experiments.measure.flops import model_flops
 from experiments.preflight import libraries, verdict
 from experiments.preflight import targets as known_targets
 from experiments.preflight.batches import BatchLimit, search
 from experiments.preflight.check_table import check_notes, check_table
 from experiments.preflight.communication import communication_bound
 from experiments.preflight.compiler import Compiler
+from experiments.preflight.device_work import batch_size, device_work, precisions, resized_batch
 from experiments.preflight.estimates import DeviceWork, estimate_metrics, estimate_step
 from experiments.preflight.estimates import remarks as estimate_remarks
-from experiments.preflight.exported import FlatStep, export_step, flatten_step, is_array
-from experiments.preflight.operation import Operation
-from experiments.preflight.operations import operations
+from experiments.preflight.exported import export_step, flatten_step
 from experiments.preflight.result import CompileResult
 from experiments.preflight.targets import Target
 from experiments.preflight.time_model import TimeEstimate
@@ -114,33 +111,13 @@ def check(
 
 
 def _require_divisible(batch: Any, targets: Sequence[Target]) -> None:
-    size = _batch_size(batch)
+    size = batch_size(batch)
     for target in targets:
         if size % target.devices:
             raise InputError(
                 f"batch of {size}: does not divide among the {target.devices} devices of "
                 f"{target.name}; give a multiple of {target.devices}"
             )
-
-
-def _batch_size(batch: Any) -> int:
-    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(batch) if is_array(leaf) and leaf.shape}
-    if len(sizes) != 1:
-        raise InputError(
-            f"batch: the first axes of its arrays must have one size, not {sorted(sizes)}"
-        )
-    return sizes.pop()
-
-
-def _resized(batch: Any, size: int) -> Any:
-    """The shapes of a batch of another size."""
-
-    def resize(leaf: Any) -> Any:
-        if not (is_array(leaf) and leaf.shape):
-            return leaf
-        return jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype)
-
-    return jax.tree.map(resize, batch)
 
 
 def _check(
@@ -152,9 +129,9 @@ def _check(
     largest: bool,
     time_limit: float,
 ) -> Record:
-    size, limit = _batch_size(batch), None
+    size, limit = batch_size(batch), None
     try:
-        work = _work(step, state, batch, target)
+        work = device_work(step, state, batch, target)
         whole = flatten_step(step, state, batch)
         flops = model_flops(whole.function, *whole.arguments)
     except ValueError as error:  # of `model_flops`
@@ -164,7 +141,7 @@ def _check(
         def compile_batch(count: int) -> CompileResult:
             if missing := libraries.missing(target):
                 return CompileResult("unsupported", missing)
-            resized = batch if count == size else _resized(batch, count)
+            resized = batch if count == size else resized_batch(batch, count)
             try:
                 request = export_step(flatten_step(step, state, resized), target)
             except (TypeError, ValueError) as error:
@@ -189,51 +166,6 @@ def _check(
     return _record(name, target, size, flops, work, result, limit, warnings)
 
 
-def _work(step: Callable, state: Any, batch: Any, target: Target) -> DeviceWork:
-    """What one device does; its communication is not known yet.
-
-    The step is traced with the share of the batch of one device, or with the whole batch if it
-    takes no other: then a device does an equal part of it.
-    """
-    whole = flatten_step(step, state, batch)
-    if target.devices == 1:
-        return _traced_work(whole, target)
-    share = _resized(batch, _batch_size(batch) // target.devices)
-    try:
-        return _traced_work(flatten_step(step, state, share), target)
-    except (TypeError, ValueError):
-        work = _traced_work(whole, target)
-    part = 1 / target.devices
-    kernels = tuple(item.scaled(part, item.count) for item in work.operations)
-    return DeviceWork(kernels, work.flops * part, work.bytes * part, None)
-
-
-def _traced_work(step: FlatStep, target: Target) -> DeviceWork:
-    kernels = operations(step.function, *step.arguments, platform=target.platform)
-    size = compulsory_bytes(step.function, *step.arguments)
-    return DeviceWork(kernels, math.fsum(item.flops for item in kernels), size, None)
-
-
-def _precisions(kernels: Sequence[Operation]) -> tuple[str, str | None]:
-    """The dtype in which most of the arithmetic is done, and the precision of its products.
-
-    The latter is a level as `jax.default_matmul_precision` accepts it; None is JAX's default.
-    """
-    work: dict[tuple[str, str | None], float] = {}
-    for item in kernels:
-        if item.flops and item.equation is not None:
-            dtype = str(item.equation.invars[0].aval.dtype)
-            key = dtype, _level(item.equation.params.get("precision"))
-            work[key] = work.get(key, 0.0) + item.flops
-    return max(work, key=lambda key: work[key], default=("float32", None))
-
-
-def _level(precision: Any) -> str | None:
-    """The level of a product's precision, which JAX keeps for both operands."""
-    first = precision[0] if isinstance(precision, tuple) else precision
-    return None if first is None else str(getattr(first, "name", first)).lower()
-
-
 def _record(
     name: str,
     target: Target,
@@ -244,7 +176,7 @@ def _record(
     limit: BatchLimit | None,
     warnings: Sequence[str],
 ) -> Record:
-    precision, matmul_precision = _precisions(work.operations)
+    precision, matmul_precision = precisions(work.operations)
     estimate = estimate_step(work, target, precision, matmul_precision)
     price, _ = prices.price_of(target.device, result.kind or target.row, None, None)
     hourly = price * target.chips if price else None
