@@ -13,7 +13,7 @@ from experiments import records as stored_records
 from experiments.config.bounds import MAX_SECONDS
 from experiments.hardware import prices
 from experiments.measure.flops import model_flops
-from experiments.preflight import libraries, verdict
+from experiments.preflight import libraries, target_groups, verdict
 from experiments.preflight import targets as known_targets
 from experiments.preflight.batches import BatchLimit, search
 from experiments.preflight.check_table import check_notes, check_table
@@ -54,7 +54,7 @@ def check(
     step: Callable,
     state: Any,
     batch: Any,
-    targets: str | Sequence[str] = known_targets.COLAB,
+    targets: str | Sequence[str] = target_groups.COLAB,
     *,
     name: str = "step",
     largest: bool = True,

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.preflight import libraries, targets
+from experiments.preflight import libraries, target_groups, targets
 from experiments.preflight.batches import RECOMPUTES
 from experiments.preflight.estimates import ESTIMATE, MEASURED
 from experiments.preflight.result import MEMORY_PARTS, format_bytes
@@ -34,7 +34,7 @@ def print_targets(console: Console) -> None:
     for heading in ("target", "chips", "JAX devices", "device", "compiler"):
         table.add_column(heading)
     for name in targets.known_names():
-        if name not in targets.GROUPS:
+        if name not in target_groups.GROUPS:
             table.add_row(*_target_cells(targets.target(name)))
     console.print(table)
     _print_plain(
@@ -42,9 +42,9 @@ def print_targets(console: Console) -> None:
         "also tpu-v5e:2x4 (a slice by its shape), gpu-h100-8 (eight GPUs in one machine), "
         "cpu-8 (simulated devices), and the groups",
     )
-    for name, members in targets.GROUPS.items():
+    for name, members in target_groups.GROUPS.items():
         _print_plain(console, f"{name}: {', '.join(members)}")
-    missing = dict.fromkeys(libraries.missing(targets.target(name)) for name in targets.ALL)
+    missing = dict.fromkeys(libraries.missing(targets.target(name)) for name in target_groups.ALL)
     for line in filter(None, missing):
         _print_plain(console, line)
 

@@ -11,6 +11,7 @@ from experiments.preflight import (
     cache,
     compiler_process,
     libraries,
+    target_groups,
     targets,
     terminal,
     time_model,
@@ -394,7 +395,7 @@ def test_batch_and_image_sizes_may_be_lists():
     assert {config.model for config in configs} == {"logistic,mlp"}
     cases = [case for config in configs for case in make_cases(config)]
     points = {(case.settings["model"], case.settings["batch_size"]) for case in cases}
-    assert len(cases) == 2 * 2 * 2 * len(targets.COLAB)
+    assert len(cases) == 2 * 2 * 2 * len(target_groups.COLAB)
     assert points == {("logistic", 8), ("logistic", 16), ("mlp", 8), ("mlp", 16)}
 
 

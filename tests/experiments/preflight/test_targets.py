@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.hardware import table
-from experiments.preflight import targets
+from experiments.preflight import target_groups, targets
 from jaxcnn.errors import InputError
 
 
@@ -129,7 +129,7 @@ def test_a_shape_is_written_like_those_of_the_table(shape):
 
 def test_every_target_is_a_row_of_the_device_table():
     rows = {row.name for row in table()}
-    for name in set(targets.known_names()) - targets.GROUPS.keys() - {"cpu"}:
+    for name in set(targets.known_names()) - target_groups.GROUPS.keys() - {"cpu"}:
         target = targets.target(name)
         assert target.row in rows and target.device.bandwidth and target.device.memory, name
         if target.memory:
