@@ -27,6 +27,7 @@ from experiments.studies import (
     speedrun,
     strategies,
     train,
+    train_cases,
     width_sweep,
 )
 from experiments.workloads import training_metrics
@@ -34,12 +35,12 @@ from experiments.workloads import training_metrics
 STUDIES: dict[str, Study] = {
     "train": Study(
         about="how fast and how well does this accelerator train this CNN?",
-        cases=train.cases,
+        cases=train_cases.cases,
         measure=train.measure,
-        is_training_run=train.is_training_run,
+        is_training_run=train_cases.is_training_run,
         spans_processes=True,
         columns=training_metrics.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
     ),
     "kernels": Study(
         about="how fast are the operations that a CNN is made of, and what bounds them?",
@@ -96,28 +97,28 @@ STUDIES: dict[str, Study] = {
         cases=at_once.cases,
         measure=at_once.measure,
         columns=at_once.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
     ),
     "precision": Study(
         about="what do lower precisions gain, and what do they cost?",
         cases=precision.cases,
         measure=precision.measure,
         columns=precision.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
     ),
     "parity": Study(
         about="does training give the same network on every platform?",
         cases=parity.cases,
         measure=parity.measure,
         columns=parity.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
     ),
     "dispatch": Study(
         about="does our training loop cost more than a bare compiled step?",
-        cases=train.cases,
+        cases=train_cases.cases,
         measure=dispatch.measure,
         columns=dispatch.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
     ),
     "inference": Study(
         about="how long does inference take, in how many bits, and at what accuracy?",
@@ -170,9 +171,9 @@ STUDIES: dict[str, Study] = {
         about="five epochs of a first CNN: how long on the CPU, how long on the accelerator?",
         cases=first_cnn.cases,
         measure=first_cnn.measure,
-        is_training_run=train.is_training_run,
+        is_training_run=train_cases.is_training_run,
         columns=first_cnn.COLUMNS,
-        check=train.check,
+        check=train_cases.check,
         has_figures_of_merit=first_cnn.runs_here,
     ),
     "speedrun": Study(

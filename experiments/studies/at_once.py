@@ -13,7 +13,7 @@ from experiments.measure.flops import model_flops
 from experiments.measure.memory import memory_plan
 from experiments.measure.noise import compare
 from experiments.measure.timing import time_interleaved
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads import equivalence, synthetic_step
 from experiments.workloads.ensemble_programs import (
     EnsemblePrograms,
@@ -63,15 +63,15 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     The quick preset takes only the first steps of that stage.
 
     Raises:
-      InputError: as in `train.cases`; or initial weights are given, as the members of an ensemble
-        each have their own.
+      InputError: as in `train_cases.cases`; or initial weights are given, as the members of an
+        ensemble each have their own.
     """
     if config.init_from:
         raise InputError(
             "--init-from: the members of an ensemble start from weights of their own; leave it out"
         )
     config = config.with_defaults({"epochs": 1} if config.preset == "quick" else {})
-    (base,) = train.cases(config.replace(strategy="jit"), backend)
+    (base,) = train_cases.cases(config.replace(strategy="jit"), backend)
     return [_case(base, kind, count) for kind, count in CASES[config.preset]]
 
 

@@ -11,7 +11,7 @@ from experiments.config import RunConfig
 from experiments.harness.isolation import measure_isolated
 from experiments.harness.study import Case, CaseResult, Context
 from experiments.records import provenance
-from experiments.studies import train
+from experiments.studies import train, train_cases
 from jaxcnn import data
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -37,11 +37,11 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """One per platform: with --device=auto the accelerator and the CPU, else the requested one.
 
     Raises:
-      InputError: as in `train.cases`.
+      InputError: as in `train_cases.cases`.
     """
     config = with_mnist(config).replace(model=MODEL, strategy="jit")
     config = config.with_defaults({"epochs": EPOCHS, "batch_size": BATCH_SIZE, "augment": "none"})
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     here = _on_platform(case, backend.platform, config.device)
     if config.device == "auto" and backend.platform != "cpu":
         return [here, _on_platform(case, "cpu", "cpu")]

@@ -21,7 +21,7 @@ from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.memory import memory_plan
 from experiments.measure.noise import noise
 from experiments.measure.timing import Compiled, Timing, time_call
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads import network
 from experiments.workloads.predictor import PRECISIONS, Predictor, compute_dtype, load_predictor
 from experiments.workloads.trained_model import load_or_train, read_rows, single_device
@@ -64,7 +64,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """
     training_config = config.replace(batch_size=None, strategy="jit", precision="float32")
     training_config = training_config.with_defaults({"epochs": EPOCHS[config.preset]})
-    (training,) = train.cases(training_config, single_device(backend))
+    (training,) = train_cases.cases(training_config, single_device(backend))
     case_config = training.config
     settings: dict[str, Any] = {"model": training.settings["model"], "dataset": config.dataset}
     if config.init_from:
@@ -101,9 +101,9 @@ def _elements(config: RunConfig) -> int:
 
 
 def check(case: Case) -> None:
-    """Rejects a training that is impossible, as `train.check` does."""
+    """Rejects a training that is impossible, as `train_cases.check` does."""
     if not case.config.init_from:
-        train.check(case)
+        train_cases.check(case)
 
 
 def measure(case: Case, context: Context) -> CaseResult:

@@ -17,7 +17,7 @@ import numpy as np
 from experiments.analysis.platform_parity import relative_differences
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.studies.precision import product_bits
 from experiments.workloads import loss_curve, pipelines
 from experiments.workloads.setup import TrainingSetup, build_setup
@@ -45,10 +45,10 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     With exact products only rounding may differ between platforms.
 
     Raises:
-      InputError: as in `train.cases`.
+      InputError: as in `train_cases.cases`.
     """
     config = config.with_defaults({"epochs": QUICK_EPOCHS} if config.preset == "quick" else {})
-    (base,) = train.cases(config, backend)
+    (base,) = train_cases.cases(config, backend)
     return [_case(base, products) for products in PRODUCTS[config.preset]]
 
 

@@ -14,7 +14,7 @@ from experiments.measure.compiler import uses_winograd
 from experiments.measure.flops import compulsory_bytes, model_flops
 from experiments.measure.intervals import median_interval
 from experiments.measure.memory import memory_plan
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads import loss_curve, pipelines
 from experiments.workloads.setup import TrainingSetup, abstract_batch, build_setup
 from jaxcnn import models
@@ -46,11 +46,11 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """The same training in float32 with exact and with fast products, in bfloat16 and in float16.
 
     Raises:
-      InputError: as in `train.cases`.
+      InputError: as in `train_cases.cases`.
     """
     config = config.with_defaults({"epochs": QUICK_EPOCHS} if config.preset == "quick" else {})
     return [
-        _case(train.cases(config.replace(precision=precision), backend)[0], products)
+        _case(train_cases.cases(config.replace(precision=precision), backend)[0], products)
         for precision, products in POLICIES
     ]
 

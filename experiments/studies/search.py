@@ -16,7 +16,7 @@ from rich.console import Console
 
 from experiments.config import RunConfig
 from experiments.harness.study import Case, CaseResult, Context
-from experiments.studies import train
+from experiments.studies import train, train_cases
 from experiments.studies.first_cnn import with_mnist
 from experiments.workloads import nearest_neighbors
 from experiments.workloads.reading import evenly_spaced
@@ -82,7 +82,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     quick = {"epochs": QUICK_EPOCHS} if config.preset == "quick" else {}
     training_config = config.with_defaults(quick)
     networks = [
-        train.cases(training_config.replace(model=name), backend)[0]
+        train_cases.cases(training_config.replace(model=name), backend)[0]
         for name in NETWORKS[config.preset]
     ]
     return [*classic, *networks]
@@ -120,9 +120,9 @@ def is_training_run(case: Case) -> bool:
 
 
 def check(case: Case) -> None:
-    """Rejects impossible networks, as `train.check` does; the classic models take any data."""
+    """Rejects impossible networks by `train_cases.check`; the classic models take any data."""
     if is_training_run(case):
-        train.check(case)
+        train_cases.check(case)
 
 
 def measure(case: Case, context: Context) -> CaseResult:

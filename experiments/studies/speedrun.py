@@ -32,7 +32,7 @@ from experiments.peers.definition import thread_count
 from experiments.peers.process import PeerFailed, missing_packages
 from experiments.peers.speedrun_launch import run_in_torch
 from experiments.peers.speedrun_task import SpeedrunTask
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads import pipelines, training_metrics
 from experiments.workloads.multicrop_evaluation import MultiCropEvaluation
 from experiments.workloads.reading import read_in_parts
@@ -83,7 +83,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
     """Ours, and with --preset=full PyTorch's if it is installed and ours uses one device.
 
     Raises:
-      InputError: as in `train.cases`; or options that this study fixes.
+      InputError: as in `train_cases.cases`; or options that this study fixes.
     """
     for name in ("stages", "patience", "init_from"):
         if getattr(config, name) is not None:
@@ -98,7 +98,7 @@ def cases(config: RunConfig, backend: Backend) -> list[Case]:
         config = config.replace(dataset=DATASET)
     if config.target_accuracy == RunConfig.target_accuracy:
         config = config.replace(target_accuracy=TARGET)
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     libraries = [OURS]
     is_alone = parallel.device_count(case.config.strategy, len(backend.devices)) == 1
     if _may_compare(case.config) and is_alone:

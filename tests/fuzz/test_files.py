@@ -211,18 +211,18 @@ def test_digests_are_kept_as_soon_as_they_are_known(tmp_path, monkeypatch):
 
 
 def test_other_weights_under_the_same_path_are_another_case(checkpoint, tmp_path):
-    from experiments.studies import train
+    from experiments.studies import train_cases
     from jaxcnn import backend
 
     copy = tmp_path / "weights"
     shutil.copytree(checkpoint, copy)
     config = run.RunConfig(study="train", dataset="digits", init_from=str(copy))
     devices = backend.select("cpu").first(1)
-    (before,) = train.cases(config, devices)
+    (before,) = train_cases.cases(config, devices)
     (copy / "identity.json").write_text((copy / "identity.json").read_text() + " ")
-    (after,) = train.cases(config, devices)
+    (after,) = train_cases.cases(config, devices)
     assert before.settings["init_from"] == after.settings["init_from"]
     assert before.settings["init_from_digest"] != after.settings["init_from_digest"]
     shutil.rmtree(copy)
     with pytest.raises(InputError, match="there is no such file or folder"):
-        train.cases(config, devices)
+        train_cases.cases(config, devices)

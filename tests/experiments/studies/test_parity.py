@@ -13,7 +13,7 @@ from experiments.analysis import platform_parity
 from experiments.config import RunConfig
 from experiments.harness.study import Context
 from experiments.records import Record
-from experiments.studies import parity, train
+from experiments.studies import parity, train_cases
 from experiments.studies.parity import PROJECTIONS, TWINS, PerturbedStep, TwinState, sketch
 from jaxcnn import models, training
 from jaxcnn.backend import Backend
@@ -144,7 +144,7 @@ def measure_record(backend: Backend, **options) -> Record:
 def test_eight_devices_train_the_same_and_a_slightly_different_recipe_does_not(devices):
     backend = Backend("cpu", devices, simulated=True)
     config = RunConfig(model="mlp:16", dataset="synthetic:200", batch_size=16, epochs=2)
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     learning_rate = 1.01 * case.config.learning_rate
     reference = measure_record(backend, strategy="jit")
 

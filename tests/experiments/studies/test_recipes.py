@@ -7,7 +7,7 @@ import pytest
 
 from experiments.config import RunConfig
 from experiments.config.configurations import parse
-from experiments.studies import detection, train
+from experiments.studies import detection, train_cases
 from experiments.workloads.recipe_step import build_optimizer, describe, describe_epochs
 from jaxcnn import models
 from jaxcnn.backend import Backend
@@ -19,7 +19,7 @@ CPU = Backend("cpu", tuple(jax.devices()[:1]))
 
 def with_defaults(**options) -> RunConfig:
     """The configuration of the one case of the study `train`."""
-    (case,) = train.cases(RunConfig(**options), CPU)
+    (case,) = train_cases.cases(RunConfig(**options), CPU)
     return case.config
 
 
@@ -141,9 +141,9 @@ def test_impossible_detection_options_are_rejected(options, message):
 
 def test_every_device_needs_whole_pairs_in_every_microbatch(devices):
     config = RunConfig(dataset="synthetic:64", batch_size=16, cutmix=1.0, strategy="data")
-    assert train.cases(config, Backend("cpu", devices))
+    assert train_cases.cases(config, Backend("cpu", devices))
     with pytest.raises(InputError, match=r"among 8 device.s. .* a multiple of 32, such as 32"):
-        train.cases(config.replace(microbatches=2), Backend("cpu", devices))
+        train_cases.cases(config.replace(microbatches=2), Backend("cpu", devices))
 
 
 LATER = ("warmup", "clip_norm", "label_smoothing", "mixup", "cutmix", "microbatches")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.config import RunConfig
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads import equivalence
 from experiments.workloads.ensembles import build_members
 from experiments.workloads.setup import build_setup
@@ -26,7 +26,7 @@ def setup():
         preset="full",
     )
     backend = Backend("cpu", tuple(jax.devices()[:1]))
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     return build_setup(case.config, backend)
 
 
@@ -72,7 +72,7 @@ def test_every_member_of_a_network_that_whitens_is_whitened():
         preset="full",
     )
     backend = Backend("cpu", tuple(jax.devices()[:1]))
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     setup = build_setup(case.config, backend)
     expected = setup.state.model_state["whitening"]["kernel"]
     for member in build_members("seeds", 2, setup, 6):

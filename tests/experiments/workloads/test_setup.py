@@ -3,7 +3,7 @@
 import jax
 
 from experiments.config import RunConfig
-from experiments.studies import train
+from experiments.studies import train_cases
 from experiments.workloads.setup import build_setup
 from jaxcnn.backend import Backend
 
@@ -21,7 +21,7 @@ def test_options_of_the_loop_reach_it():
         save_every=7,
     )
     backend = Backend("cpu", tuple(jax.devices()[:1]))
-    (case,) = train.cases(config, backend)
+    (case,) = train_cases.cases(config, backend)
     loop = build_setup(case.config, backend).fit_config
     assert (loop.epochs, loop.steps_per_epoch) == (3, 9)  # 40 of 200 test, 16 of 160 validate
     assert loop.monitor == "validation_loss" and loop.patience == (2,)
