@@ -34,7 +34,7 @@ from experiments.records import Record
 from experiments.rehearsal.absent_device import CompiledProgram, absent_device
 from experiments.sessions import session
 from experiments.sessions.agenda import AGENDA, Item
-from experiments.studies import peers, peers_cases, speedrun
+from experiments.studies import peers, peers_cases, speedrun_cases
 from jaxcnn import backend
 from jaxcnn.backend import Backend
 from jaxcnn.errors import InputError
@@ -173,7 +173,7 @@ def _simulated(platform: str) -> Iterator[None]:
         mock.patch.object(peak.Probe, "sample_again", lambda _: None),
         mock.patch.object(peers, "Worker", _Peer),
         mock.patch.object(peers_cases, "missing_packages", _packages),
-        mock.patch.object(speedrun, "missing_packages", _packages),
+        mock.patch.object(speedrun_cases, "missing_packages", _packages),
         _without_compilation_cache(),
     ):
         yield

@@ -25,6 +25,7 @@ from experiments.studies import (
     search,
     serving,
     speedrun,
+    speedrun_cases,
     strategies,
     train,
     train_cases,
@@ -178,7 +179,7 @@ STUDIES: dict[str, Study] = {
     ),
     "speedrun": Study(
         about="how long does CIFAR-10 to 94 % take, here and in PyTorch?",
-        cases=speedrun.cases,
+        cases=speedrun_cases.cases,
         measure=speedrun.measure,
         columns=speedrun.COLUMNS,
     ),

@@ -29,18 +29,15 @@ from experiments.measure.flops import model_flops
 from experiments.measure.timing import compile_program
 from experiments.measure.utilisation import Sampler
 from experiments.peers.definition import thread_count
-from experiments.peers.process import PeerFailed, missing_packages
+from experiments.peers.process import PeerFailed
 from experiments.peers.speedrun_launch import run_in_torch
 from experiments.peers.speedrun_task import SpeedrunTask
-from experiments.studies import train_cases
+from experiments.studies.speedrun_cases import OURS, may_compare
 from experiments.workloads import pipelines, training_metrics
 from experiments.workloads.multicrop_evaluation import MultiCropEvaluation
 from experiments.workloads.reading import read_in_parts
 from experiments.workloads.setup import TrainingSetup, abstract_batch, build_setup
-from jaxcnn import models, parallel
-from jaxcnn.backend import Backend
 from jaxcnn.data.resident import ResidentFeed
-from jaxcnn.errors import InputError
 from jaxcnn.models.speedrun import WIDTHS
 from jaxcnn.training import TrainState, evaluate_dataset, means
 from jaxcnn.training.speedrun import (
@@ -61,67 +58,7 @@ COLUMNS = (
     "flops_per_second",
     "energy_per_step",
 )
-MODEL, DATASET, TARGET = "speedrun_cnn", "cifar10", 0.94
-# Options that PyTorch's recipe does not have, as published.
-FIXED = (
-    "optimizer",
-    "schedule",
-    "augment",
-    "normalise",
-    "warmup",
-    "clip_norm",
-    "mixup",
-    "cutmix",
-    "moving_average",
-    "microbatches",
-)
 MAX_SHIFT = 2  # pixels, of the augmentation `mirror_shift` of 32×32 images
-OURS, TORCH = "jaxcnn", "pytorch"
-
-
-def cases(config: RunConfig, backend: Backend) -> list[Case]:
-    """Ours, and with --preset=full PyTorch's if it is installed and ours uses one device.
-
-    Raises:
-      InputError: as in `train_cases.cases`; or options that this study fixes.
-    """
-    for name in ("stages", "patience", "init_from"):
-        if getattr(config, name) is not None:
-            raise InputError(
-                f"--{name.replace('_', '-')} is not for --study=speedrun, which trains once, from "
-                "random weights, for a fixed number of epochs"
-            )
-    config = config.replace(pipeline="resident")
-    if config.model == RunConfig.model:
-        config = config.replace(model=MODEL)
-    if config.dataset == RunConfig.dataset:
-        config = config.replace(dataset=DATASET)
-    if config.target_accuracy == RunConfig.target_accuracy:
-        config = config.replace(target_accuracy=TARGET)
-    (case,) = train_cases.cases(config, backend)
-    libraries = [OURS]
-    is_alone = parallel.device_count(case.config.strategy, len(backend.devices)) == 1
-    if _may_compare(case.config) and is_alone:
-        libraries.append(TORCH)
-    return [_of_library(case, library) for library in libraries]
-
-
-def _may_compare(config: RunConfig) -> bool:
-    """Whether PyTorch is to train too, where it can by these options and is installed."""
-    return config.preset == "full" and _torch_has(config) and not missing_packages("torch")
-
-
-def _torch_has(config: RunConfig) -> bool:
-    """Whether `speedrun_torch` can perform these options."""
-    recipe = models.spec(MODEL).recipe
-    is_published = all(getattr(config, name) == getattr(recipe, name) for name in FIXED)
-    return is_published and config.model == MODEL and config.precision == "float32"
-
-
-def _of_library(case: Case, library: str) -> Case:
-    settings = case.settings | {"library": library}
-    parts = (*case.parts, library, f"s{case.config.seed}")
-    return dataclasses.replace(case, settings=settings, parts=parts)
 
 
 def measure(case: Case, context: Context) -> CaseResult:
@@ -171,7 +108,7 @@ def _remarks(config: RunConfig, setup: TrainingSetup, metrics: Mapping[str, floa
             f"accuracy {accuracy:.4f}, below the target of {config.target_accuracy:g}: raise "
             "--epochs, which are fixed before the run"
         )
-    if devices > 1 and _may_compare(config):
+    if devices > 1 and may_compare(config):
         remarks.append(
             f"PyTorch, which would train on one device, is left out beside {devices}: give one "
             "device, as by --device=gpu:1"

@@ -14,7 +14,7 @@ from experiments.rehearsal import __main__ as command
 from experiments.rehearsal import absent_device
 from experiments.rehearsal import rehearse as module
 from experiments.sessions.agenda import AGENDA, Item
-from experiments.studies import peers, peers_cases, speedrun
+from experiments.studies import peers, peers_cases, speedrun_cases
 from jaxcnn import backend
 
 TRAINING = ("--study=train", "--dataset=synthetic:320", "--batch-size=32", "--epochs=2")
@@ -143,7 +143,7 @@ def test_other_libraries_are_left_out_though_they_are_installed(monkeypatch):
 
     def libraries():
         (compared,) = peers_cases.cases(parse(["--study=peers"])[0], gpu)
-        runs = speedrun.cases(parse(["--study=speedrun", "--preset=full"])[0], gpu)
+        runs = speedrun_cases.cases(parse(["--study=speedrun", "--preset=full"])[0], gpu)
         return compared.settings["peers"], [case.settings["library"] for case in runs]
 
     everything = libraries()

@@ -6,7 +6,7 @@ import pytest
 from experiments import run
 from experiments.config import RunConfig
 from experiments.measure.sources import DetectedSources, Quantity, Source
-from experiments.studies import speedrun
+from experiments.studies import speedrun_cases
 from jaxcnn import backend
 from tests.support.records import read_records
 
@@ -54,10 +54,10 @@ def test_the_energy_is_that_of_the_whole_training(tmp_path, monkeypatch):
 
 
 def test_the_defaults_are_the_published_recipe(monkeypatch):
-    monkeypatch.setattr(speedrun, "missing_packages", lambda peer: [])
+    monkeypatch.setattr(speedrun_cases, "missing_packages", lambda peer: [])
     monkeypatch.setattr("jaxcnn.data.fingerprint", lambda *args, **kwargs: "")
     devices = backend.select("cpu:1")
-    (case,) = speedrun.cases(RunConfig(study="speedrun"), devices)
+    (case,) = speedrun_cases.cases(RunConfig(study="speedrun"), devices)
     config = case.config
     assert (config.model, config.dataset, config.target_accuracy) == (
         "speedrun_cnn",
@@ -65,20 +65,20 @@ def test_the_defaults_are_the_published_recipe(monkeypatch):
         0.94,
     )
     assert (config.epochs, config.batch_size, config.optimizer) == (8, 2000, "speedrun")
-    full = speedrun.cases(RunConfig(study="speedrun", preset="full"), devices)
+    full = speedrun_cases.cases(RunConfig(study="speedrun", preset="full"), devices)
     assert [each.settings["library"] for each in full] == ["jaxcnn", "pytorch"]
     half = RunConfig(study="speedrun", preset="full", precision="bfloat16")
-    assert [each.settings["library"] for each in speedrun.cases(half, devices)] == ["jaxcnn"]
+    assert [each.settings["library"] for each in speedrun_cases.cases(half, devices)] == ["jaxcnn"]
 
 
 def test_pytorch_is_left_out_where_ours_trains_on_several_devices(monkeypatch):
     """It trains on one, so that a ratio would compare two devices with one."""
-    monkeypatch.setattr(speedrun, "missing_packages", lambda peer: [])
+    monkeypatch.setattr(speedrun_cases, "missing_packages", lambda peer: [])
     monkeypatch.setattr("jaxcnn.data.fingerprint", lambda *args, **kwargs: "")
 
     def libraries(**options):
         config = RunConfig(study="speedrun", preset="full", **options)
-        cases = speedrun.cases(config, backend.select("cpu:2"))
+        cases = speedrun_cases.cases(config, backend.select("cpu:2"))
         return [each.settings["library"] for each in cases]
 
     assert libraries() == libraries(strategy="data") == ["jaxcnn"]
