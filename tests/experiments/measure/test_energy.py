@@ -6,7 +6,7 @@ import pytest
 from experiments import microbenchmarks
 from experiments.measure.energy import SETTLING, Energy, measure_energy
 from experiments.measure.sources import DetectedSources, Quantity, Source
-from experiments.studies import kernels
+from experiments.studies import kernel_timing
 from tests.support.clock import Clock
 
 
@@ -66,8 +66,8 @@ def test_a_kernel_has_its_energy(monkeypatch):
         jax.block_until_ready(call())
         return Energy(60.0, 0.003, "RAPL energy counter")
 
-    monkeypatch.setattr(kernels, "measure_energy", measured)
+    monkeypatch.setattr(kernel_timing, "measure_energy", measured)
     kernel = microbenchmarks.select_kernels("quick", "cpu")[0]
-    result = kernels.measure_kernel(kernel, jax.devices()[0], budget=0.01, energy_seconds=0.5)
+    result = kernel_timing.measure_kernel(kernel, jax.devices()[0], budget=0.01, energy_seconds=0.5)
     assert (result.metrics["power"], result.metrics["energy_per_call"]) == (60.0, 0.003)
     assert result.provenance["power_source"] == "RAPL energy counter"

@@ -16,7 +16,7 @@ from experiments.microbenchmarks import Kernel, copies, memory_bandwidth
 from experiments.microbenchmarks.kernel import normal_operands
 from experiments.microbenchmarks.peak import Peak
 from experiments.records.metrics import METRICS
-from experiments.studies import STUDIES
+from experiments.studies import STUDIES, kernel_timing
 from experiments.studies import kernels as study
 from jaxcnn.backend import Backend
 
@@ -50,7 +50,7 @@ def compute_figures(monkeypatch):
 def test_a_kernel_is_compared_with_its_roofline(compute_figures):
     """2 · 64³ FLOPs at 1 GFLOP/s take 524 288 ns, 3 · 64² · 4 bytes at 100 MB/s only 491 520 ns."""
     kernel = product_kernel(reference=np.matmul)
-    result = study.measure_kernel(kernel, jax.devices()[0], budget=0.02)
+    result = kernel_timing.measure_kernel(kernel, jax.devices()[0], budget=0.02)
     metrics = result.metrics | compute_figures(result)
     assert not metrics.keys() - METRICS.keys()
     assert (metrics["flops_per_call"], metrics["bytes_per_call"]) == (524288, 49152)
@@ -68,13 +68,13 @@ def test_a_kernel_is_compared_with_its_roofline(compute_figures):
 
 
 def test_a_kernel_without_flops_is_compared_with_bandwidth_alone(compute_figures):
-    assert study._rates(1e-3, 0, 1000) == {"bytes_per_call": 1000, "bytes_per_second": 1e6}
+    assert kernel_timing._rates(1e-3, 0, 1000) == {"bytes_per_call": 1000, "bytes_per_second": 1e6}
     triad = product_kernel(
         measurement="into",
         function=memory_bandwidth.triad,
         make_operands=normal_operands("float32", *((1000,),) * 3),
     )
-    result = study.measure_kernel(triad, jax.devices()[0], budget=0.02)
+    result = kernel_timing.measure_kernel(triad, jax.devices()[0], budget=0.02)
     metrics = result.metrics | compute_figures(result)
     assert metrics["bytes_per_call"] == 12000
     assert metrics["roofline_time"] == pytest.approx(12000 / 1e8)
@@ -88,7 +88,7 @@ def test_a_copy_has_bytes_per_second_and_no_flops(direction):
         function=getattr(copies, direction),
         make_operands=normal_operands("float32", (256,)),
     )
-    metrics = study.measure_kernel(kernel, jax.devices()[0], budget=0.02).metrics
+    metrics = kernel_timing.measure_kernel(kernel, jax.devices()[0], budget=0.02).metrics
     assert metrics["bytes_per_call"] == 1024
     assert metrics["bytes_per_second"] == pytest.approx(1024 / metrics["call_time"])
     assert not metrics.keys() & {"roofline_time", "roofline_share", "flops_per_call"}
@@ -114,21 +114,22 @@ def test_a_copy_has_no_figures_of_merit_and_a_product_has(measurement, name, exp
 
 def test_the_largest_error_is_relative_to_the_largest_value():
     kernel = product_kernel(reference=lambda a: np.array([1.0, -8.0]))
-    error = study._error(kernel, (np.zeros(1),), jnp.array([1.5, -8.0, 99.0]))
+    error = kernel_timing._error(kernel, (np.zeros(1),), jnp.array([1.5, -8.0, 99.0]))
     assert error == {"largest_error": 0.5 / 8}
 
 
 def test_the_break_even_is_the_size_from_which_the_device_always_wins():
-    assert study.break_even([16, 32, 64], [True, True, True]) == 16
-    assert study.break_even([16, 32, 64], [True, False, True]) == 64  # a lucky win at 16 is none
-    assert study.break_even([16, 32, 64], [True, True, False]) is None
+    break_even = kernel_timing.break_even
+    assert break_even([16, 32, 64], [True, True, True]) == 16
+    assert break_even([16, 32, 64], [True, False, True]) == 64  # a lucky win at 16 is none
+    assert break_even([16, 32, 64], [True, True, False]) is None
 
 
 def test_a_win_needs_a_significant_difference():
     slow, fast = [[base + i / 1000 for i in range(7)] for base in (2.0, 1.0)]
-    assert study.wins(compare(fast, slow, paired=True))
-    assert not study.wins(compare(slow, fast, paired=True))
-    assert not study.wins(compare(slow, slow, paired=True))
+    assert kernel_timing.wins(compare(fast, slow, paired=True))
+    assert not kernel_timing.wins(compare(slow, fast, paired=True))
+    assert not kernel_timing.wins(compare(slow, slow, paired=True))
 
 
 def test_the_break_even_is_measured_size_by_size():
@@ -136,7 +137,7 @@ def test_the_break_even_is_measured_size_by_size():
         measurement="break_even",
         make_operands=normal_operands("float32", (8, 8), (8, 8), (16, 16), (16, 16)),
     )
-    result = study.measure_kernel(kernel, jax.devices()[0], budget=0.02)
+    result = kernel_timing.measure_kernel(kernel, jax.devices()[0], budget=0.02)
     rows = result.provenance["break_even"]
     assert [row["size"] for row in rows] == [8, 16]
     medians = [np.median(result.samples[f"host_time_{n}"]) for n in (8, 16)]
