@@ -11,7 +11,6 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -21,38 +20,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import SingleDeviceSharding
 
-from experiments.measure.flops import model_flops
 from experiments.measure.memory import memory_plan
 from experiments.preflight.target_devices import available_memory, target_devices
 from experiments.preflight.targets import Target
-
-# Programs with fewer FLOPs, of arguments with fewer bytes, are run on the CPU too.
-SMALL, FEW_BYTES = 10**8, 2**24
-# Results of fewer bytes are kept for the next call; of larger ones only the last.
-MUCH_MEMORY = 2**28
+from experiments.rehearsal.absent_program import CompiledProgram, Executable, size_of
 
 _jit = jax.jit
-
-
-@dataclass
-class CompiledProgram:
-    """A program that was compiled for the accelerator, or was not.
-
-    Attributes:
-      name: of the function.
-      arguments: how many arrays it takes, and their bytes in all.
-      state: ``compiled``, ``out_of_memory`` or ``failed``.
-      message: the first line of the compiler's error; empty if there is none.
-      memory: bytes that it needs on the device; None if unknown.
-      seconds: compile time.
-    """
-
-    name: str
-    arguments: tuple[int, int]
-    state: str
-    message: str = ""
-    memory: int | None = None
-    seconds: float = 0.0
 
 
 @contextlib.contextmanager
@@ -99,9 +72,9 @@ class _Compiler:
         self.report = report
         self.programs: dict[str, CompiledProgram] = {}
         self._executables: dict[str, jax.stages.Compiled | Exception] = {}
-        self._large: list[_Executable] = []  # the last large program that was called
+        self._large: list[Executable] = []  # the last large program that was called
 
-    def __call__(self, traced: jax.stages.Traced, options: Any) -> "_Executable":
+    def __call__(self, traced: jax.stages.Traced, options: Any) -> "Executable":
         """The program for the device.
 
         Raises:
@@ -115,7 +88,7 @@ class _Compiler:
         donated = [place for place, leaf in enumerate(arguments) if leaf.donated]
         function = jaxpr_as_fun(_with_host_constants(traced.jaxpr))
         program = CompiledProgram(
-            traced.fun_name, (len(shapes), sum(map(_size, shapes))), "compiled"
+            traced.fun_name, (len(shapes), sum(map(size_of, shapes))), "compiled"
         )
         start = time.perf_counter()
         digest = ""
@@ -137,7 +110,7 @@ class _Compiler:
         outcome = self._executables[digest]
         if isinstance(outcome, Exception):
             raise outcome
-        return _Executable(outcome, traced, self.programs[digest], self._large)
+        return Executable(outcome, traced, self.programs[digest], self._large)
 
     def _keep(
         self,
@@ -157,7 +130,7 @@ class _Function:
     def __init__(self, jitted: Any, options: Any, compiler: _Compiler):
         functools.update_wrapper(self, jitted)
         self._jitted, self._options, self._compiler = jitted, options, compiler
-        self._executables: dict[int, tuple[ClosedJaxpr, _Executable]] = {}
+        self._executables: dict[int, tuple[ClosedJaxpr, Executable]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if _is_tracing(args, kwargs):
@@ -172,7 +145,7 @@ class _Function:
         traced = self._jitted.trace(*args, **kwargs)
         return _Lowered(self._jitted, traced, (args, kwargs), self)
 
-    def _executable(self, traced: jax.stages.Traced, options: Any) -> "_Executable":
+    def _executable(self, traced: jax.stages.Traced, options: Any) -> "Executable":
         # JAX caches the trace; the entry keeps it alive, so that its id is not used again.
         key = id(traced.jaxpr)
         if key not in self._executables:
@@ -203,61 +176,10 @@ class _Lowered:
         return getattr(self._jitted.lower(*args, **kwargs), name)
 
 
-class _Executable:
-    """A program of the absent device: its memory plan and its text are real, its results ones."""
-
-    def __init__(
-        self,
-        executable: jax.stages.Compiled,
-        traced: jax.stages.Traced,
-        program: CompiledProgram,
-        large: "list[_Executable]",
-    ):
-        self._executable, self._results = executable, traced.out_info
-        self._program, self._large = program, large
-        _, size = program.arguments
-        fits = program.state == "compiled"
-        self.is_small = fits and size < FEW_BYTES and _is_small(traced.jaxpr)
-        self._kept: Any = None
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._program.state == "out_of_memory":
-            raise jax.errors.JaxRuntimeError(
-                "RESOURCE_EXHAUSTED: Out of memory while trying to allocate "
-                f"{self._program.memory} bytes."
-            )
-        if self._kept is None or any(leaf.is_deleted() for leaf in jax.tree.leaves(self._kept)):
-            self._forget_others()
-            with jax.transfer_guard("allow"):
-                self._kept = jax.tree.map(_ones, self._results)
-        return self._kept
-
-    def _forget_others(self) -> None:
-        """Frees the results of the last large program, if this is one."""
-        if sum(map(_size, jax.tree.leaves(self._results))) < MUCH_MEMORY:
-            return
-        for other in self._large:
-            other._kept = None
-        self._large[:] = [self]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executable, name)
-
-
 def _is_tracing(args: Any, kwargs: Any) -> bool:
     with jax.transfer_guard("allow"):
         leaves = jax.tree.leaves((jnp.zeros(()), args, kwargs))
     return any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
-
-
-def _is_small(jaxpr: ClosedJaxpr) -> bool:
-    """Whether a CPU runs the program at once."""
-    if "pallas_call" in str(jaxpr):
-        return False
-    try:
-        return model_flops(jaxpr_as_fun(jaxpr), *jaxpr.in_avals) < SMALL
-    except ValueError:  # the number of iterations depends on values
-        return False
 
 
 def _with_host_constants(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
@@ -268,16 +190,6 @@ def _with_host_constants(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
 def _on_host(constant: Any) -> Any:
     is_key = jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
     return constant if is_key else np.asarray(constant)
-
-
-def _ones(result: Any) -> jax.Array:
-    if jnp.issubdtype(result.dtype, jax.dtypes.prng_key):
-        return jnp.broadcast_to(jax.random.key(0), result.shape)
-    return jnp.ones(result.shape, result.dtype)
-
-
-def _size(leaf: jax.ShapeDtypeStruct) -> int:
-    return leaf.size * leaf.dtype.itemsize
 
 
 def _first_line(error: Exception) -> str:

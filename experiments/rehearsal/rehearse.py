@@ -31,7 +31,8 @@ from experiments.peers.worker import PeerMethods
 from experiments.preflight import libraries
 from experiments.preflight.targets import Target
 from experiments.records import Record
-from experiments.rehearsal.absent_device import CompiledProgram, absent_device
+from experiments.rehearsal.absent_device import absent_device
+from experiments.rehearsal.absent_program import CompiledProgram
 from experiments.sessions import session
 from experiments.sessions.agenda import AGENDA, Item
 from experiments.studies import peers, peers_cases, speedrun_cases
