@@ -12,7 +12,7 @@ from jaxcnn.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
 
-    from experiments.measure.layers import LayerRow
+    from experiments.measure.layer_row import LayerRow
 
 
 _MAX_CHANNELS = 4096

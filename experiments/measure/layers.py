@@ -1,8 +1,6 @@
 """A network layer by layer: shapes, parameters and FLOPs, by tracing alone."""
 
 import functools
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,59 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from experiments.measure.flops import model_flops
-from jaxcnn.models import lenet
-from jaxcnn.models.layers import AvgPool, Dropout, GlobalAvgPool, LocalResponseNorm, MaxPool
-from jaxcnn.models.residual import LayerScale, StochasticDepth
-
-LAYERS = (
-    nnx.Conv,
-    nnx.Linear,
-    nnx.BatchNorm,
-    nnx.LayerNorm,
-    LayerScale,
-    Dropout,
-    StochasticDepth,
-    MaxPool,
-    AvgPool,
-    GlobalAvgPool,
-    LocalResponseNorm,
-    lenet.RBF,
-)
-KINDS = {
-    nnx.BatchNorm: "batch norm",
-    nnx.LayerNorm: "layer norm",
-    LayerScale: "layer scale",
-    GlobalAvgPool: "global average",
-    LocalResponseNorm: "LRN",
-}
-
-
-_FIXED = nnx.Not(nnx.Any(nnx.Param, nnx.RngState))
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """One call of a layer.
-
-    Attributes:
-      name: its path in the network.
-      kind: a short description.
-      output_shape: for one image.
-      trainable, non_trainable: the number of its parameters and of its other numbers; 0 for a
-        further call of the same layer.
-      flops: of its forward pass for one image.
-      gradients: the number of its gradients in training, 0 to 2: with respect to its parameters if
-        they are trained, and to its inputs if they depend on trained parameters of earlier layers.
-        Each costs as much as the forward pass.
-    """
-
-    name: str
-    kind: str
-    output_shape: tuple[int, ...]
-    trainable: int
-    non_trainable: int
-    flops: int
-    gradients: int
+from experiments.measure.layer_row import FIXED, LAYERS, LayerRow, count, row_of
 
 
 def layer_rows(
@@ -107,8 +53,8 @@ def all_rows(model: nnx.Module, input_shape: tuple[int, int, int]) -> list[Layer
 
     image = jax.ShapeDtypeStruct((1, *input_shape), jnp.float32)
     flops = model_flops(forward, state, image) - sum(row.flops for row in rows)
-    trainable = _size(state, nnx.Param) - sum(row.trainable for row in rows)
-    fixed = _size(state, _FIXED) - sum(row.non_trainable for row in rows)
+    trainable = count(state, nnx.Param) - sum(row.trainable for row in rows)
+    fixed = count(state, FIXED) - sum(row.non_trainable for row in rows)
     if not (flops or trainable or fixed):
         return rows
     outputs = jax.tree.leaves(jax.eval_shape(forward, state, image))
@@ -164,7 +110,7 @@ class _Recorder(nnx.Module):
     def __init__(self, name: str, layer: Any, is_trained: bool, rows: list[LayerRow]):
         self.layer = layer
         self.record = lambda *call: rows.append(
-            _row(name, layer, is_trained, name in {row.name for row in rows}, *call)
+            row_of(name, layer, is_trained, name in {row.name for row in rows}, *call)
         )
 
     def __call__(self, inputs: jax.Array, *args: Any, **kwargs: Any) -> jax.Array:
@@ -212,52 +158,3 @@ def _with_recorders(
                 is_trained = not trainable or (*path, key)[0] in trainable
                 put(key, nnx.data(_Recorder(name, layer, is_trained, rows)))
     return model
-
-
-def _row(
-    name: str,
-    layer: Any,
-    is_trained: bool,
-    is_repeated: bool,
-    differentiated: bool,
-    inputs: jax.Array,
-    outputs: jax.Array,
-) -> LayerRow:
-    state = nnx.state(layer) if isinstance(layer, nnx.Module) else {}
-    trainable = _size(state, nnx.Param)
-    has_products = isinstance(layer, nnx.Conv | nnx.Linear | lenet.RBF)
-    return LayerRow(
-        name=name,
-        kind=_kind(layer),
-        output_shape=outputs.shape[1:],
-        trainable=0 if is_repeated else trainable,
-        non_trainable=0 if is_repeated else _size(state, _FIXED),
-        flops=model_flops(layer, inputs) if has_products else 0,
-        gradients=(is_trained and trainable > 0) + differentiated,
-    )
-
-
-def _size(state: Any, variables: Any) -> int:
-    if not state:
-        return 0
-    leaves = jax.tree.leaves(nnx.filter_state(state, variables))
-    return sum(math.prod(leaf.shape) for leaf in leaves)
-
-
-def _kind(layer: Any) -> str:
-    """A short description of a layer."""
-    if isinstance(layer, nnx.Conv):
-        sides = "×".join(map(str, layer.kernel_size))
-        strides = layer.strides if isinstance(layer.strides, int) else layer.strides[0]
-        groups = f", {layer.feature_group_count} groups" if layer.feature_group_count > 1 else ""
-        return f"conv {sides}{f' /{strides}' if strides > 1 else ''}{groups}"
-    if isinstance(layer, MaxPool | AvgPool):
-        name = "max pool" if isinstance(layer, MaxPool) else "average pool"
-        return f"{name} {layer.window}×{layer.window} /{layer.strides or layer.window}"
-    if isinstance(layer, Dropout | StochasticDepth):
-        name = "dropout" if isinstance(layer, Dropout) else "stochastic depth"
-        return f"{name} {layer.rate:.3g}"
-    if isinstance(layer, nnx.Linear):
-        return "dense"
-    names = (name for kind, name in KINDS.items() if isinstance(layer, kind))
-    return next(names, type(layer).__name__)
