@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from experiments.workloads.image_predictor import ImagePredictor, Prediction
-    from experiments.workloads.load_weights import PretrainedModel
+    from experiments.workloads.pretrained_model import PretrainedModel
     from jaxcnn.backend import Backend
     from jaxcnn.detection import Detections
 

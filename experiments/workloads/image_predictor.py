@@ -11,7 +11,7 @@ import optax
 from jax import Array
 
 from experiments.workloads.image_files import center_crop, letterbox, undo_letterbox
-from experiments.workloads.load_weights import PretrainedModel
+from experiments.workloads.pretrained_model import PretrainedModel
 from jaxcnn import detection, parallel, training
 from jaxcnn.data.source import fit_image
 from jaxcnn.detection import Detections

@@ -1,8 +1,6 @@
 """Loads a trained network with its preprocessing: from a checkpoint, or from Darknet or PyTorch."""
 
-import dataclasses
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from etils import epath
@@ -10,9 +8,14 @@ from flax import nnx
 
 from experiments.workloads.class_names import default_names, read_names
 from experiments.workloads.preprocessing import Preprocessing
+from experiments.workloads.pretrained_model import (
+    PretrainedModel,
+    build_model,
+    known_precision,
+    with_options,
+)
 from jaxcnn import models, weights
 from jaxcnn.errors import InputError
-from jaxcnn.training import PRECISIONS
 from jaxcnn.training.checkpoint import MODEL_SOURCE
 
 # Of ImageNet's channels, as torchvision's weights were trained with.
@@ -20,34 +23,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 DARKNET, SAFETENSORS = ".weights", ".safetensors"
 IDENTITY_KEY = "jaxcnn.identity"  # JSON among the metadata of a .safetensors file
-STRIDE = 32  # pixels per grid cell of YOLOv2
 BOX_OUTPUTS = 5  # of an anchor of YOLOv2, in addition to one output per class
-
-
-@dataclass(frozen=True)
-class PretrainedModel:
-    """A trained network.
-
-    Attributes:
-      name: see `models.spec`; a user's own model is found by it from any folder.
-      model: the network with its weights.
-      preprocessing: from stored images to the network's input, and the names of the classes.
-      precision: in which it was evaluated.
-      from_checkpoint: it comes from a checkpoint of a study, not from another framework.
-      notes: remarks for the user.
-    """
-
-    name: str
-    model: nnx.Module
-    preprocessing: Preprocessing
-    precision: str = "float32"
-    from_checkpoint: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def detects(self) -> bool:
-        """Whether the network is a detector."""
-        return models.spec(self.name).detects
 
 
 def load_pretrained(
@@ -96,12 +72,12 @@ def _load_checkpoint(
             f"the checkpoint in {folder} is of model {saved_name!r}, not {name!r}: "
             f"give --model={saved_name}"
         )
-    preprocessing = _with_options(preprocessing, names_file, image_size)
+    preprocessing = with_options(preprocessing, names_file, image_size)
     return PretrainedModel(
         saved_name,
-        _build(saved_name, preprocessing, weights.read_checkpoint(folder)),
+        build_model(saved_name, preprocessing, weights.read_checkpoint(folder)),
         preprocessing,
-        precision=_precision(folder, identity.get("precision", "float32")),
+        precision=known_precision(folder, identity.get("precision", "float32")),
         from_checkpoint=True,
         notes=notes,
     )
@@ -160,7 +136,7 @@ def _load_written(
     try:
         identity = json.loads(saved)
         preprocessing = Preprocessing.from_json(identity["inputs"])
-        precision = _precision(file, identity["precision"])
+        precision = known_precision(file, identity["precision"])
         from_checkpoint = bool(identity["from_checkpoint"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: its metadata {IDENTITY_KEY} is damaged ({error})") from error
@@ -169,31 +145,9 @@ def _load_written(
         lambda: models.build(name, num_classes=classes, input_shape=shape)
     )
     arrays = weights.read(file, name, abstract_model)
-    preprocessing = _with_options(preprocessing, names_file, image_size)
-    model = _build(name, preprocessing, arrays)
+    preprocessing = with_options(preprocessing, names_file, image_size)
+    model = build_model(name, preprocessing, arrays)
     return PretrainedModel(name, model, preprocessing, precision, from_checkpoint)
-
-
-def _with_options(
-    preprocessing: Preprocessing, names_file: str | None, image_size: int | None
-) -> Preprocessing:
-    """The preprocessing with the size and the classes that the user chose, if any."""
-    if image_size:
-        resize = max(image_size, round(preprocessing.resize * image_size / preprocessing.size))
-        preprocessing = dataclasses.replace(preprocessing, size=image_size, resize=resize)
-    if names_file:
-        classes = read_names(names_file, len(preprocessing.classes))
-        preprocessing = dataclasses.replace(preprocessing, classes=classes)
-    return preprocessing
-
-
-def _precision(place: epath.Path, saved: Any) -> str:
-    if saved not in PRECISIONS:
-        raise InputError(
-            f"{place}: its precision is none of {', '.join(PRECISIONS)}; it is damaged, or of a "
-            "newer version"
-        )
-    return saved
 
 
 def _read_preprocessing(folder: epath.Path, identity: dict[str, Any]) -> Preprocessing:
@@ -230,7 +184,7 @@ def _load_file(
     else:
         resize = max(size, round(row.recipe.resize * size / published_size))
         preprocessing = Preprocessing(size, resize, channels, classes, "standard", MEAN, STD)
-    return PretrainedModel(name, _build(name, preprocessing, arrays), preprocessing)
+    return PretrainedModel(name, build_model(name, preprocessing, arrays), preprocessing)
 
 
 def _class_count(file: epath.Path, arrays: weights.Weights, detects: bool) -> int:
@@ -249,15 +203,3 @@ def _class_count(file: epath.Path, arrays: weights.Weights, detects: bool) -> in
             f"{BOX_OUTPUTS} + the number of its classes, such as 125"
         )
     return outputs // anchors - BOX_OUTPUTS
-
-
-def _build(name: str, preprocessing: Preprocessing, arrays: weights.Weights) -> nnx.Module:
-    if models.spec(name).detects and preprocessing.size % STRIDE:
-        raise InputError(
-            f"--image-size={preprocessing.size}: a detector needs a multiple of {STRIDE}"
-        )
-    model = models.build(
-        name, num_classes=len(preprocessing.classes), input_shape=preprocessing.network_shape
-    )
-    weights.assign(model, arrays)
-    return model
