@@ -23,7 +23,7 @@ from experiments import records
 from experiments.cli import FAILED
 from experiments.config.configurations import parse
 from experiments.harness.deadline import NO_LIMIT
-from experiments.microbenchmarks import peak
+from experiments.microbenchmarks import peak, probe
 from experiments.microbenchmarks.kernel import size_class
 from experiments.peers import task_file
 from experiments.peers.process import PEERS
@@ -171,7 +171,7 @@ def _simulated(platform: str) -> Iterator[None]:
     with (
         mock.patch.object(backend, "select", select),
         mock.patch.object(peak, "size_class", lambda _: size_class(platform)),
-        mock.patch.object(peak.Probe, "sample_again", lambda _: None),
+        mock.patch.object(probe.Probe, "sample_again", lambda _: None),
         mock.patch.object(peers, "Worker", _Peer),
         mock.patch.object(peers_cases, "missing_packages", _packages),
         mock.patch.object(speedrun_cases, "missing_packages", _packages),

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.measure.noise import Noise
 from experiments.measure.timing import Compiled, Timing
-from experiments.microbenchmarks import peak
+from experiments.microbenchmarks import peak, probe
 from experiments.microbenchmarks.in_place import compile_in_place
 from jaxcnn.errors import InputError
 
@@ -30,10 +30,10 @@ def tried(monkeypatch):
         seconds[call] = 2 * side**3 / RATES[side]
         return Compiled(call, 0.0, 0.0, None)
 
-    monkeypatch.setattr(peak, "compile_program", compile_program)
+    monkeypatch.setattr(probe, "compile_program", compile_program)
     quiet = Noise(0.0, 0.0, None, None, "steady")
     monkeypatch.setattr(
-        peak,
+        probe,
         "time_call",
         lambda call, budget, extension: Timing(1.0, (), (seconds[call],) * 7, 1, quiet),
     )
@@ -42,28 +42,28 @@ def tried(monkeypatch):
 
 def best_product(sides):
     device = jax.devices()[0]
-    probe = peak._best_probe(device, "float32", jnp.matmul, lambda n: ((n, n), (n, n)), sides, 0.1)
-    return probe.rate, probe.size
+    best = probe.best_probe(device, "float32", jnp.matmul, lambda n: ((n, n), (n, n)), sides, 0.1)
+    return best.rate, best.size
 
 
 def test_the_best_size_is_taken(tried, monkeypatch):
-    monkeypatch.setattr(peak, "LONG_CALL", 1e9)
+    monkeypatch.setattr(probe, "LONG_CALL", 1e9)
     assert best_product((512, 1024, 2048, 4096)) == (pytest.approx(3.0e9), 1024)
     assert tried == [512, 1024, 2048, 4096]
 
 
 def test_sizes_grow_until_a_call_lasts_long(tried, monkeypatch):
-    monkeypatch.setattr(peak, "LONG_CALL", 0.5)  # 1024: 2.1e9 FLOP at 3e9 FLOP/s are 0.72 s
+    monkeypatch.setattr(probe, "LONG_CALL", 0.5)  # 1024: 2.1e9 FLOP at 3e9 FLOP/s are 0.72 s
     assert best_product((512, 1024, 2048, 4096)) == (pytest.approx(3.0e9), 1024)
     assert tried == [512, 1024]
 
 
 def test_sizes_are_limited_by_the_memory(tried, monkeypatch):
-    monkeypatch.setattr(peak, "LONG_CALL", 1e9)
+    monkeypatch.setattr(probe, "LONG_CALL", 1e9)
     # two matrices, and as much for results
-    monkeypatch.setattr(peak, "_fits", lambda device, size: size <= 2 * 2 * 4 * 1024**2)
+    monkeypatch.setattr(probe, "_fits", lambda device, size: size <= 2 * 2 * 4 * 1024**2)
     assert best_product((512, 1024, 2048))[1] == 1024
-    monkeypatch.setattr(peak, "_fits", lambda device, size: False)
+    monkeypatch.setattr(probe, "_fits", lambda device, size: False)
     assert best_product((512, 1024, 2048))[1] == 512  # the smallest is tried on every device
 
 
@@ -72,9 +72,9 @@ def test_a_device_that_does_not_report_its_memory_is_assumed_to_have_enough():
         def __init__(self, stats):
             self.memory_stats = lambda: stats
 
-    assert peak._fits(Device(None), 10**15)
-    assert peak._fits(Device({"bytes_limit": 400}), 100)
-    assert not peak._fits(Device({"bytes_limit": 400}), 101)
+    assert probe._fits(Device(None), 10**15)
+    assert probe._fits(Device({"bytes_limit": 400}), 100)
+    assert not probe._fits(Device({"bytes_limit": 400}), 101)
 
 
 def test_compile_in_place_reuses_the_memory_of_the_result():
@@ -119,11 +119,11 @@ def test_the_peak_is_the_best_sample_of_all_calls(small_peak, monkeypatch):
     slow, fast = 4e-3, 1e-3
     # Product, convolution and triad: when they are compiled, and five times at each of three calls.
     quiet = Noise(0.0, 0.0, None, None, "steady")
-    monkeypatch.setattr(
-        peak, "time_call", lambda call, budget, extension: Timing(1.0, (), (slow,) * 7, 1, quiet)
-    )
+    timing = Timing(1.0, (), (slow,) * 7, 1, quiet)
+    for module in (peak, probe):
+        monkeypatch.setattr(module, "time_call", lambda call, budget, extension: timing)
     durations = iter([slow] * 15 + [fast] * 15 + [slow] * 15)
-    monkeypatch.setattr(peak, "take_sample", lambda call, calls, clock: next(durations))
+    monkeypatch.setattr(probe, "take_sample", lambda call, calls, clock: next(durations))
     device = jax.devices()[0]
     first, second, third = (peak.measure_peak(device, "float32") for _ in range(3))
     flops = 2 * 128**3
