@@ -122,6 +122,7 @@ def test_the_peak_is_the_best_sample_of_all_calls(small_peak, monkeypatch):
     timing = Timing(1.0, (), (slow,) * 7, 1, quiet)
     for module in (peak, probe):
         monkeypatch.setattr(module, "time_call", lambda call, budget, extension: timing)
+    monkeypatch.setattr(probe, "AGAIN", 5)
     durations = iter([slow] * 15 + [fast] * 15 + [slow] * 15)
     monkeypatch.setattr(probe, "take_sample", lambda call, calls, clock: next(durations))
     device = jax.devices()[0]
