@@ -8,42 +8,16 @@ programs of other platforms compute what the function does, operation by operati
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-from jaxcnn.ops import dense, native
-from jaxcnn.ops.activations import activation_at
+from jaxcnn.ops import native
 from jaxcnn.ops.channels import pixel_sums, sums_pixels
-from jaxcnn.ops.cpu_lowering import primitive_of
-from jaxcnn.ops.fused_layers import PER_CHANNEL, layer_of
-from jaxcnn.ops.native import NO_ACTIVATION, Activation, Kind
-from jaxcnn.ops.programs import (
-    Atom,
-    Read,
-    Uses,
-    compute_equation,
-    evaluate,
-    type_of,
-    without_derivatives,
-)
-
-# What needs its operand in memory. XLA fuses most others with what comes before: then there is a
-# pass over memory anyway, and nothing to gain.
-_STORING = (
-    "conv_general_dilated",
-    "dot_general",
-    "for_known_devices",
-    "materialize",
-    primitive_of(dense.matrix_product).name,
-)
-# The kernels compute other activations several times faster than XLA's fusions do.
-_SIMPLE = (Kind.CLIP, Kind.LEAKY_RELU)
+from jaxcnn.ops.fusion_search import Fusion, find_fusions
+from jaxcnn.ops.programs import Read, compute_equation, evaluate, type_of, without_derivatives
 
 Function = Callable[..., Any]
 
@@ -64,6 +38,7 @@ def fuse_layers(function: Function) -> Function:
     Returns:
       A function with the same arguments and results, equal up to rounding.
 
+    >>> import jax.numpy as jnp
     >>> from jaxcnn.ops.cpu_lowering import fast_on_cpu
     >>> def layer(images, kernel, bias):
     ...     with fast_on_cpu():
@@ -88,43 +63,10 @@ def fuse_layers(function: Function) -> Function:
     return fused
 
 
-@dataclass(frozen=True)
-class _Fusion:
-    """A convolution or a product, and the equations after it that become part of it.
-
-    Attributes:
-      layer: computes all of it, from the operands, those of the steps, and the summand.
-      shape: of the result of the convolution or product; what follows may reshape it.
-      operands: its images or inputs, and its kernel.
-      equations: the numbers of all equations; the result is that of the last.
-      steps: what follows, in order: keys of `PER_CHANNEL`.
-      channels: the other operand of each step, a number for each channel.
-      summand: an array that is added after them; None if there is none.
-      activation: after that.
-    """
-
-    layer: Callable[..., Array]
-    shape: tuple[int, ...]
-    operands: tuple[Atom, Atom]
-    equations: tuple[int, ...]
-    steps: tuple[str, ...] = ()
-    channels: tuple[Atom, ...] = ()
-    summand: Atom | None = None
-    activation: Activation = NO_ACTIVATION
-
-    @property
-    def is_complete(self) -> bool:
-        return self.activation != NO_ACTIVATION
-
-    @property
-    def has_operations(self) -> bool:
-        return bool(self.steps) or self.summand is not None or self.is_complete
-
-
 def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     """The results of a program, whose layers are fused."""
     jaxpr = program.jaxpr
-    fusions = {fusion.equations[-1]: fusion for fusion in _fusions(jaxpr)}
+    fusions = {fusion.equations[-1]: fusion for fusion in find_fusions(jaxpr)}
     absorbed = {number for each in fusions.values() for number in each.equations[:-1]}
     stored = {jaxpr.eqns[number].outvars[0] for number in fusions}
 
@@ -141,154 +83,7 @@ def _evaluate(program: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _fusions(jaxpr: Jaxpr) -> list[_Fusion]:
-    """The fusions of all layers that are followed by something to fuse."""
-    uses, makers = Uses(jaxpr), {}
-    for equation in jaxpr.eqns:
-        makers.update(dict.fromkeys(equation.outvars, equation))
-    fusions: list[_Fusion] = []
-    fused: set[int] = set()  # equations; the sum of two layers becomes part of the first
-
-    def is_stored_anyway(variable: Var) -> bool:
-        user = uses.only(variable)
-        if user is None or user in fused:
-            return True
-        if jaxpr.eqns[user].primitive.name == "reshape":
-            return is_stored_anyway(jaxpr.eqns[user].outvars[0])
-        return jaxpr.eqns[user].primitive.name in _STORING
-
-    for number, equation in enumerate(jaxpr.eqns):
-        layer = layer_of(equation)
-        fusion = layer and _longest_fusion(jaxpr, number, layer, uses, makers, fused)
-        if fusion is None:
-            continue
-        result = jaxpr.eqns[fusion.equations[-1]].outvars[0]
-        if fusion.activation.kind not in _SIMPLE or is_stored_anyway(result):
-            fusions.append(fusion)
-            fused.update(fusion.equations)
-    return fusions
-
-
-def _longest_fusion(
-    jaxpr: Jaxpr,
-    number: int,
-    layer: Callable[..., Array],
-    uses: Uses,
-    makers: dict[Var, JaxprEqn],
-    fused: set[int],
-) -> _Fusion | None:
-    """The longest fusion that begins with the layer at equation `number`; None if nothing fuses.
-
-    It ends before equations that are in `fused`.
-    """
-    inputs, kernel = jaxpr.eqns[number].invars
-    value = jaxpr.eqns[number].outvars[0]
-    shape, dtype = type_of(value).shape, type_of(value).dtype
-    fusion, largest = _Fusion(layer, shape, (inputs, kernel), (number,)), None
-    while not fusion.is_complete:
-        numbers, longer = _absorb_next(fusion, jaxpr, value, dtype, uses, makers)
-        if longer is None or not fused.isdisjoint(numbers):
-            break
-        fusion = replace(longer, equations=(*fusion.equations, *numbers))
-        value = jaxpr.eqns[numbers[-1]].outvars[0]
-        if type_of(value).dtype == dtype and fusion.has_operations:
-            largest = fusion
-    return largest
-
-
-def _absorb_next(
-    fusion: _Fusion,
-    jaxpr: Jaxpr,
-    value: Var,
-    dtype: np.dtype,
-    uses: Uses,
-    makers: dict[Var, JaxprEqn],
-) -> tuple[Sequence[int], _Fusion | None]:
-    """The numbers of the equations that use `value`, and the fusion with them; see `_absorb`."""
-    if not uses[value]:
-        return [], None
-    activation, numbers = activation_at(jaxpr, uses[value][0], value)
-    inner = [variable for number in numbers[:-1] for variable in jaxpr.eqns[number].outvars]
-    if activation != NO_ACTIVATION and uses.are_within([value, *inner], numbers):
-        return numbers, replace(fusion, activation=activation)
-    user = uses.only(value)
-    if user is None:
-        return [], None
-    return [user], _absorb(fusion, jaxpr.eqns[user], value, dtype, makers)
-
-
-def _absorb(
-    fusion: _Fusion,
-    equation: JaxprEqn,
-    value: Var,
-    dtype: np.dtype,
-    makers: dict[Var, JaxprEqn],
-) -> _Fusion | None:
-    """A fusion and what the next equation does; None if that cannot be part of it.
-
-    Args:
-      fusion: up to this equation.
-      equation: uses `value`.
-      value: what the fusion computes so far.
-      dtype: of the result of its layer.
-      makers: the equation of each variable.
-    """
-    name, shape = equation.primitive.name, type_of(value).shape
-    if name == "materialize" and equation.params["when"] == "backward":
-        return fusion
-    if name == "convert_element_type":
-        is_floating = jnp.issubdtype(type_of(equation.outvars[0]).dtype, jnp.floating)
-        return fusion if is_floating else None
-    if name in PER_CHANNEL and not (name == "sub" and equation.invars[0] is not value):
-        other = equation.invars[1 if equation.invars[0] is value else 0]
-        return _absorb_operand(fusion, name, other, shape, dtype, makers)
-    if name == "reshape":
-        return fusion if type_of(equation.outvars[0]).shape[-1:] == shape[-1:] else None
-    return None
-
-
-def _absorb_operand(
-    fusion: _Fusion,
-    name: str,
-    other: Atom,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    makers: dict[Var, JaxprEqn],
-) -> _Fusion | None:
-    """A fusion and a step with another operand: a number for each channel, or a summand."""
-    if fusion.summand is not None:
-        return None
-    channel = _per_channel(other, shape[-1], makers)
-    if channel is not None:
-        return replace(fusion, steps=(*fusion.steps, name), channels=(*fusion.channels, channel))
-    is_sum = name == "add" and _is_summand(other, shape, dtype)
-    return replace(fusion, summand=other) if is_sum else None
-
-
-def _is_summand(atom: Atom, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Whether kernels can add this to a layer's result of this shape and type."""
-    are_floats = type_of(atom).dtype == dtype == jnp.float32
-    return are_floats and type_of(atom).shape == shape and not isinstance(atom, Literal)
-
-
-def _per_channel(atom: Atom, outputs: int, makers: dict[Var, JaxprEqn]) -> Atom | None:
-    """The variable with a number for each output that this one is, or is a broadcast of."""
-
-    def has_a_number_for_each(atom: Atom) -> bool:
-        shape = type_of(atom).shape
-        return shape[-1:] == (outputs,) and set(shape[:-1]) <= {1}
-
-    if has_a_number_for_each(atom):
-        return atom
-    maker = None if isinstance(atom, Literal) else makers.get(atom)
-    if maker is None or maker.primitive.name != "broadcast_in_dim":
-        return None
-    *_, place = maker.params["broadcast_dimensions"] or (None,)
-    is_last = place == len(maker.params["shape"]) - 1
-    return maker.invars[0] if is_last and has_a_number_for_each(maker.invars[0]) else None
-
-
-def _compute(fusion: _Fusion, read: Read) -> Array:
+def _compute(fusion: Fusion, read: Read) -> Array:
     operands = map(read, fusion.operands)
     channels = [read(each).reshape(-1) for each in fusion.channels]
     summands = [] if fusion.summand is None else [read(fusion.summand).reshape(fusion.shape)]
