@@ -26,8 +26,9 @@ from experiments.measure.timing import compile_program, time_interleaved
 from jaxcnn import backend
 from jaxcnn.data import tones
 from jaxcnn.ops import NHWC
+from jaxcnn.ops.conv_spec import Pads, Sizes
 from jaxcnn.ops.cpu_lowering import fast_on_cpu
-from jaxcnn.ops.pooling_lowerings import Pads, Sizes, reduce_max
+from jaxcnn.ops.pooling_lowerings import reduce_max
 
 ROUNDS = 15
 NONE: Pads = ((0, 0), (0, 0))

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxcnn.ops import cpu_lowering
+from jaxcnn.ops.conv_spec import Pads, Sizes
 from jaxcnn.ops.cpu_lowering import Replacement
-from jaxcnn.ops.pooling_lowerings import MAX, SUM, Pads, Pool, Sizes, max_on_gpu
+from jaxcnn.ops.pooling_lowerings import MAX, SUM, Pool, max_on_gpu
 
 
 @dataclass(frozen=True)
