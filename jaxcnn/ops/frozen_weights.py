@@ -5,31 +5,18 @@ of batch norm and the kernels in the layout in which the convolutions read them,
 what depends on the other arguments is compiled with these results as its arguments.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
-from jaxcnn.ops import conv_forms, dense, native
-from jaxcnn.ops.cpu_convolution import window_of
-from jaxcnn.ops.cpu_lowering import MARK, NATIVE, primitive_of
-from jaxcnn.ops.fused_layers import combine, fused_convolution, fused_product, split_operands
+from jaxcnn.ops import native
 from jaxcnn.ops.inference_fusion import fuse_layers
-from jaxcnn.ops.native import PackedConvolution
-from jaxcnn.ops.programs import Atom, Read, compute_equation, evaluate, type_of, variables_of
-
-_PACKABLE = (
-    primitive_of(dense.matrix_product),
-    primitive_of(fused_convolution),
-    primitive_of(fused_product),
-    jax.lax.conv_general_dilated_p,
-)
+from jaxcnn.ops.kernel_packing import Packing, packing_for
+from jaxcnn.ops.programs import Read, compute_equation, evaluate, variables_of
 
 
 def freeze(
@@ -69,21 +56,6 @@ def freeze(
         return programs[key](leaves)
 
     return frozen
-
-
-@dataclass(frozen=True)
-class _Packing:
-    """How an equation uses a packed kernel.
-
-    Attributes:
-      inputs: the operands that change from call to call.
-      pack: ``pack(read)`` computes, once, what depends on weights alone.
-      apply: ``apply(read, packed)`` computes the equation's result from `inputs` and `packed`.
-    """
-
-    inputs: tuple[Atom, ...]
-    pack: Callable[[Read], Any]
-    apply: Callable[[Read, Any], Array]
 
 
 def _compile(
@@ -133,90 +105,20 @@ def _fixed_equations(jaxpr: Jaxpr, count: int) -> dict[int, JaxprEqn]:
     return equations
 
 
-def _packings(jaxpr: Jaxpr, count: int) -> dict[int, _Packing]:
+def _packings(jaxpr: Jaxpr, count: int) -> dict[int, Packing]:
     """The packing of each equation that has one; the first `count` inputs are weights."""
     equations = _fixed_equations(jaxpr, count)
     fixed = {*jaxpr.constvars, *jaxpr.invars[:count]}
     fixed.update(variable for equation in equations.values() for variable in equation.outvars)
     packings = {
-        number: _packing(equation, fixed)
+        number: packing_for(equation, fixed)
         for number, equation in enumerate(jaxpr.eqns)
         if number not in equations
     }
     return {number: packing for number, packing in packings.items() if packing}
 
 
-def _packing(equation: JaxprEqn, fixed: set[Var]) -> _Packing | None:
-    """The packing of an equation that also depends on variables that are not fixed, or None."""
-
-    def is_fixed(atom: Any) -> bool:
-        return isinstance(atom, Literal) or atom in fixed
-
-    if equation.primitive not in _PACKABLE:
-        return None
-    inputs, kernel, *others = equation.invars
-    types = [type_of(atom) for atom in (inputs, kernel, equation.outvars[0])]
-    are_floats = all(each.dtype == jnp.float32 for each in types)
-    if is_fixed(inputs) or not is_fixed(kernel) or not are_floats or not native.can_compute(*types):
-        return None
-    convolution = _as_convolution(equation, *types)
-    channels, summand = split_operands(others, equation.params.get("steps", ()))
-    if convolution is None or not all(map(is_fixed, channels)):
-        return None
-    return _packing_of(equation, convolution, channels, summand)
-
-
-def _as_convolution(
-    equation: JaxprEqn,
-    inputs: jax.ShapeDtypeStruct,
-    kernel: jax.ShapeDtypeStruct,
-    result: jax.ShapeDtypeStruct,
-) -> PackedConvolution | None:
-    """The convolution that an equation computes; products are one of images one pixel high."""
-    primitive, parameters = equation.primitive, equation.params
-    if primitive in (primitive_of(dense.matrix_product), primitive_of(fused_product)):
-        if parameters.get("transposed", (False, False)) != (False, False):
-            return None
-        rows = math.prod(inputs.shape[:-1])
-        images = (1, 1, rows, inputs.shape[-1])
-        return PackedConvolution(images, (1, 1, *kernel.shape), native.Window())
-    if primitive is primitive_of(fused_convolution):
-        spec = parameters["spec"]
-    elif (equation.ctx.xla_metadata or {}).get(MARK) == NATIVE:
-        spec = conv_forms.forward_spec(inputs, kernel, result, parameters)
-    else:
-        return None
-    if spec is None or spec.groups != 1:
-        return None
-    window = window_of(spec)
-    can_pack = window.fits(spec.image_size, spec.kernel_size)
-    return PackedConvolution(inputs.shape, kernel.shape, window) if can_pack else None
-
-
-def _packing_of(
-    equation: JaxprEqn, convolution: PackedConvolution, channels: Sequence[Atom], summand: Any
-) -> _Packing:
-    """The packing of an equation that computes this convolution and any steps fused with it."""
-    inputs, kernel = equation.invars[:2]
-    steps = equation.params.get("steps")  # None if nothing follows
-    activation = equation.params.get("activation", native.NO_ACTIVATION)
-
-    def pack(read: Read) -> tuple[Array, Array | None, Array | None]:
-        packed = convolution.pack(read(kernel).reshape(convolution.kernel))
-        if steps is None:
-            return packed, None, None
-        return packed, *combine(steps, list(map(read, channels)), convolution.kernel[3])
-
-    def apply(read: Read, packed: tuple[Array, Array | None, Array | None]) -> Array:
-        images = read(inputs).reshape(convolution.images)
-        other = None if summand is None else read(summand).reshape(convolution.result)
-        result = convolution(images, *packed, activation, other)
-        return result.reshape(type_of(equation.outvars[0]).shape)
-
-    return _Packing((inputs,) if summand is None else (inputs, summand), pack, apply)
-
-
-def _live(jaxpr: Jaxpr, packings: dict[int, _Packing]) -> tuple[set[int], set[Var]]:
+def _live(jaxpr: Jaxpr, packings: dict[int, Packing]) -> tuple[set[int], set[Var]]:
     """The equations that are computed in each call, by number, and the variables that they use."""
     used = set(variables_of(jaxpr.outvars))
     equations = set()
@@ -230,7 +132,7 @@ def _live(jaxpr: Jaxpr, packings: dict[int, _Packing]) -> tuple[set[int], set[Va
 
 
 def _pack(
-    program: ClosedJaxpr, packings: dict[int, _Packing], leaves: Sequence[Any]
+    program: ClosedJaxpr, packings: dict[int, Packing], leaves: Sequence[Any]
 ) -> dict[int, Any]:
     """What is computed once, by the number of the equation that uses it."""
     jaxpr = program.jaxpr
@@ -246,7 +148,7 @@ def _pack(
 
 def _evaluate(
     program: ClosedJaxpr,
-    packings: dict[int, _Packing],
+    packings: dict[int, Packing],
     equations: set[int],
     packed: dict[int, Any],
     values: dict[Var, Any],
