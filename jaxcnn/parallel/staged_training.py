@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,14 +19,13 @@ from jaxcnn.parallel.schedule import (
     to_next,
     to_previous,
 )
-from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork
-from jaxcnn.training.microbatches import split, with_random_state
+from jaxcnn.parallel.stage_functions import StageFunctions
+from jaxcnn.parallel.staged_network import AXIS, StagedNetwork
+from jaxcnn.training.microbatches import split
 from jaxcnn.training.objective import Batch, Metrics, mask_of
 from jaxcnn.training.precision import all_finite
-from jaxcnn.training.state import PyTree, Shapes, TrainState
+from jaxcnn.training.state import TrainState
 from jaxcnn.training.step import TrainStep
-
-Part = tuple[Batch, Array]  # a microbatch, and the positions of its rows in the batch
 
 
 def train(
@@ -51,7 +49,7 @@ def train(
     *boundaries, outputs = network.boundaries(step.network, images, train=True)
     shapes = jax.eval_shape(step.training_objective, outputs, part)
     examples = jnp.sum(mask_of(batch))
-    stages = _Stages(network, step, state, parts, examples, Wire(tuple(boundaries)), shapes)
+    stages = StageFunctions(network, step, state, parts, examples, Wire(tuple(boundaries)), shapes)
     scale = step.loss_scale(state)
     inputs, statistics, model_state = _forward(stages)
     grads, metrics, model_state = _backward(stages, inputs, statistics, model_state)
@@ -72,116 +70,7 @@ def train(
     return _of_this_stage(stages, update), metrics
 
 
-@dataclass(frozen=True)
-class _Stages:
-    """What a device may compute in a step, as functions of the number of its stage.
-
-    Attributes:
-      network, step, state: as in `train`.
-      parts: the microbatches, a `Part` of which each array is ``[M, N / M, …]``.
-      examples: the number of examples in the batch, ``f32[]``.
-      wire: between stages.
-      metric_shapes: those of the objective's metrics.
-    """
-
-    network: StagedNetwork
-    step: TrainStep
-    state: TrainState
-    parts: Any
-    examples: Array
-    wire: Wire
-    metric_shapes: Shapes
-
-    def params(self, stage: int) -> PyTree:
-        """The parameters of a stage."""
-        return self.network.packings["params"].unpack_part(stage, self.state.params)
-
-    def call(
-        self, stage: int, params: PyTree, x: Array, model_state: Buffers, part: Part
-    ) -> tuple[Any, Buffers]:
-        """The outputs of a stage and its next `model_state`.
-
-        Keys and counters of random numbers are those before the step, as in
-        `microbatches.accumulate`.
-        """
-        state = self.network.unpack(stage, self.state.replace(model_state=model_state))
-        before = self.network.packings["model_state"].unpack_part(stage, self.state.model_state)
-        paths = self.step.network.random_state
-        state = state.replace(model_state=with_random_state(state.model_state, before, paths))
-        batch, rows = part
-        x = self.wire.read(stage - 1, x) if stage else self.step.inputs(state, batch, rows)[0]
-        outputs, after = self.network.apply(
-            self.step.network, stage, state.replace(params=params), x, train=True, batch_rows=rows
-        )
-        return outputs, self.network.packings["model_state"].pack_part(after)
-
-    def loss(
-        self, params: PyTree, x: Array, model_state: Buffers, part: Part
-    ) -> tuple[Array, tuple[Metrics, Buffers]]:
-        """The term of a microbatch in the scaled loss; then its metrics, and `model_state`."""
-        outputs, model_state = self.call(self.network.last, params, x, model_state, part)
-        _, batch = self.step.inputs(self.state, *part)
-        metrics = self.step.training_objective(outputs, batch)
-        scale = self.step.loss_scale(self.state)
-        return metrics["loss"] / self.examples * scale, (metrics, model_state)
-
-    def forward(
-        self, stage: int, x: Array, model_state: Buffers, part: Part
-    ) -> tuple[Array, Buffers]:
-        """What a stage passes on, and its next `model_state`."""
-        outputs, model_state = self.call(stage, self.params(stage), x, model_state, part)
-        return self.wire.write(outputs), model_state
-
-    def backward(
-        self, stage: int, x: Array, model_state: Buffers, part: Part, cotangent: Array
-    ) -> tuple[Array, tuple[Buffers, Metrics], Buffers]:
-        """What a stage passes back, its gradients and metrics, and its next `model_state`."""
-        params, pack = self.params(stage), self.network.packings["params"].pack_part
-        if stage == self.network.last:
-            differentiate = jax.grad(self.loss, argnums=(0, 1), has_aux=True)
-            (grads, dx), (metrics, after) = differentiate(params, x, model_state, part)
-            return dx, (pack(grads), metrics), after
-
-        def call(params, x):
-            return self.call(stage, params, x, model_state, part)
-
-        _, pull_back, after = jax.vjp(call, params, x, has_aux=True)
-        grads, dx = pull_back(self.wire.read(stage, cotangent))
-        return dx, (pack(grads), self.zero_metrics()), after
-
-    def zero_metrics(self) -> Metrics:
-        """Zeros in place of the metrics of the objective."""
-        return jax.tree.map(jnp.zeros_like, self.metric_shapes)
-
-    def penalty(self, stage: int) -> tuple[Array, Buffers]:
-        """The penalty of a stage's parameters, and its gradients."""
-        penalty, grads = jax.value_and_grad(self.step.penalty)(self.params(stage))
-        return penalty, self.network.packings["params"].pack_part(grads)
-
-    def update(
-        self,
-        stage: int,
-        *,
-        grads: Buffers,
-        model_state: Buffers,
-        norm: Array,
-        finite: Array,
-    ) -> TrainState:
-        """The next state of a stage, packed."""
-        packings = self.network.packings
-        state = self.step.update(
-            self.network.unpack(stage, self.state),
-            packings["params"].unpack_part(stage, grads),
-            packings["model_state"].unpack_part(stage, model_state),
-            norm=norm,
-            finite=finite,
-        )
-        return state.replace(
-            **{name: packings[name].pack_part(getattr(state, name)) for name in PACKED}
-        )
-
-
-def _forward(stages: _Stages) -> tuple[Array, Buffers, Buffers]:
+def _forward(stages: StageFunctions) -> tuple[Array, Buffers, Buffers]:
     """All forward ticks.
 
     Returns:
@@ -220,7 +109,7 @@ def _forward(stages: _Stages) -> tuple[Array, Buffers, Buffers]:
 
 
 def _backward(
-    stages: _Stages, inputs: Array, statistics: Buffers, model_state: Buffers
+    stages: StageFunctions, inputs: Array, statistics: Buffers, model_state: Buffers
 ) -> tuple[Buffers, Metrics, Buffers]:
     """All backward ticks.
 
@@ -265,7 +154,7 @@ def _backward(
     return *sums, model_state
 
 
-def _of_this_stage(stages: _Stages, function: Callable[[int], Any]) -> Any:
+def _of_this_stage(stages: StageFunctions, function: Callable[[int], Any]) -> Any:
     """The result of a function of the number of the stage, for the stage of this device."""
     count = len(stages.network.stages)
     branches = [functools.partial(function, stage) for stage in range(count)]
