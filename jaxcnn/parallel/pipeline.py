@@ -21,10 +21,11 @@ from jaxcnn.parallel import staged_evaluation, staged_training
 from jaxcnn.parallel.shapes import Build, with_sharding
 from jaxcnn.parallel.staged_network import AXIS, PACKED, StagedNetwork, divide
 from jaxcnn.parallel.strategy import Strategy
+from jaxcnn.training.eval_step import EvalStep
 from jaxcnn.training.objective import Batch, Metrics
 from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import Shapes, TrainState
-from jaxcnn.training.step import EvalStep, TrainStep
+from jaxcnn.training.step import TrainStep
 
 
 class Pipeline(Strategy):

@@ -8,8 +8,8 @@ from jax import Array, lax
 
 from jaxcnn.parallel.schedule import Wire, microbatch, set_row, to_next
 from jaxcnn.parallel.staged_network import AXIS, StagedNetwork
+from jaxcnn.training.eval_step import EvalStep
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import EvalStep
 
 
 def outputs(network: StagedNetwork, step: EvalStep, state: TrainState, images: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from jaxcnn.training.checkpoint import Checkpoints
 from jaxcnn.training.create import create
+from jaxcnn.training.eval_step import EvalStep
 from jaxcnn.training.history import History
 from jaxcnn.training.loop import FitConfig, Interrupted, NonFiniteLossError, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
@@ -10,7 +11,7 @@ from jaxcnn.training.optimizer import DECOUPLED, OPTIMIZERS, optimizer
 from jaxcnn.training.precision import PRECISIONS
 from jaxcnn.training.sharding import BatchSharding
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import EvalStep, TrainStep
+from jaxcnn.training.step import TrainStep
 from jaxcnn.training.trained_model import trained_model
 
 __all__ = [

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from jaxcnn.errors import InputError
+from jaxcnn.training.eval_step import EvalStep
 from jaxcnn.training.state import TrainState
-from jaxcnn.training.step import EvalStep, TrainStep
+from jaxcnn.training.step import TrainStep
 
 
 def trained_model(step: TrainStep | EvalStep, state: TrainState) -> nnx.Module:
