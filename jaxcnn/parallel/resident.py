@@ -10,8 +10,9 @@ from jaxcnn.data.resident import Data, ResidentFeed
 from jaxcnn.errors import InputError
 from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.checkpoint import Checkpoints, Restored
+from jaxcnn.training.fit_config import FitConfig
 from jaxcnn.training.history import History
-from jaxcnn.training.loop import Evaluate, FitConfig, Watcher, fit
+from jaxcnn.training.loop import Evaluate, Watcher, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import Metrics
 from jaxcnn.training.state import TrainState

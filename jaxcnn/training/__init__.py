@@ -3,8 +3,9 @@
 from jaxcnn.training.checkpoint import Checkpoints
 from jaxcnn.training.create import create
 from jaxcnn.training.eval_step import EvalStep
+from jaxcnn.training.fit_config import FitConfig
 from jaxcnn.training.history import History
-from jaxcnn.training.loop import FitConfig, Interrupted, NonFiniteLossError, fit
+from jaxcnn.training.loop import Interrupted, NonFiniteLossError, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import class_logits, means
 from jaxcnn.training.optimizer import DECOUPLED, OPTIMIZERS, optimizer
