@@ -3,17 +3,13 @@
 ``python -m experiments.predict --weights=FILE_OR_FOLDER IMAGE…``
 """
 
-import io
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from experiments import output_files
 from experiments.cli import OK, OptionalInt, OptionalStr, parse_options, print_start, run_command
 from experiments.config import bounds
 from experiments.interrupts import exit_with
@@ -84,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _predict(config: PredictConfig, console: "Console") -> int:
     print_start(f"--weights={config.weights}")
     from experiments import records
-    from experiments.workloads import image_files
+    from experiments.workloads import box_files, image_files
     from experiments.workloads.image_predictor import ImagePredictor
     from experiments.workloads.load_weights import load_pretrained
     from jaxcnn import backend, parallel
@@ -95,7 +91,7 @@ def _predict(config: PredictConfig, console: "Console") -> int:
         image_files.read(file)
     selected = backend.select(config.device)
     network = load_pretrained(config.weights, config.model, config.names, config.image_size)
-    box_files = _box_files(config) if network.detects else []
+    files = box_files.choose(config.images, config.output) if network.detects else []
     predictor = ImagePredictor(network, parallel.strategy("jit", selected.devices), config.score)
     _print_network(console, config, network, predictor)
     classes, seconds = network.preprocessing.classes, []
@@ -109,7 +105,9 @@ def _predict(config: PredictConfig, console: "Console") -> int:
             _print_classes(console, title, prediction.probabilities, classes, config.top)
         else:
             _print_boxes(console, title, prediction.detections, classes, image.shape[1::-1])
-            _save_boxes(console, image, prediction.detections, classes, box_files[number])
+            box_files.save(image, prediction.detections, classes, files[number])
+            line = f"boxes     {files[number]}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     if config.results is not None:
         _write_record(config.results, network, predictor, selected, seconds)
     return OK
@@ -161,35 +159,6 @@ def _require_finite(prediction: "Prediction", config: PredictConfig) -> None:
             f"the network's outputs are not finite: the weights in {config.weights} are damaged or "
             "of another network"
         )
-
-
-def _box_files(config: PredictConfig) -> list[Path]:
-    """Where to save the images with boxes.
-
-    Raises:
-      InputError: a file would replace one of the input images, or another image with boxes.
-    """
-    folder = Path(config.output).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    files = [folder / f"{Path(image).stem}.boxes.png" for image in config.images]
-    for number, file in enumerate(files):
-        if file in files[:number]:
-            raise InputError(
-                f"two of the images would be saved as {file}: rename one of them, or give them in "
-                "two runs"
-            )
-        if file.exists() and any(os.path.samefile(file, image) for image in config.images):
-            raise InputError(
-                f"{file} is one of the images and would be overwritten: choose another --output"
-            )
-    return files
-
-
-def _cannot_write(path: Path, error: OSError) -> InputError:
-    return InputError(f"cannot write {path} ({error.strerror or error}): choose another --output")
 
 
 def _print_network(
@@ -245,22 +214,6 @@ def _print_boxes(
     ]
     headings = ("", "class", "left", "top", "right", "bottom")
     print_predictions(console, title, headings, rows)
-
-
-def _save_boxes(
-    console: "Console",
-    image: "np.ndarray",
-    detections: "Detections",
-    classes: Sequence[str],
-    file: Path,
-) -> None:
-    """Draws the boxes into the image and saves it."""
-    from jaxcnn import detection
-
-    content = io.BytesIO()
-    detection.draw(image, detections, classes).save(content, "PNG")
-    output_files.write(file, content.getvalue(), "--output")
-    console.print(f"boxes     {file}", highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
