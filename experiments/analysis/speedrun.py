@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from experiments.analysis.markdown import NONE_YET, by_place, table
 from experiments.records import Record
@@ -77,12 +77,16 @@ def _ratios(summaries: Sequence[LibrarySummary]) -> list[str]:
 def _ratio(ours: LibrarySummary, other: LibrarySummary) -> str:
     """The ratio of geometric means, with its 95 % interval by Welch's t test of the logarithms."""
     logarithms = np.log(ours.seconds), np.log(other.seconds)
-    ratio = math.exp(logarithms[0].mean() - logarithms[1].mean())
-    text = f"{OURS} takes {ratio:.2f} times as long as {other.library}"
+    difference = logarithms[0].mean() - logarithms[1].mean()
+    text = f"{OURS} takes {math.exp(difference):.2f} times as long as {other.library}"
     if min(map(len, logarithms)) < 2:
         return f"{text}, which may be chance: one of them was run once"
-    test = stats.ttest_ind(*logarithms, equal_var=False)
-    low, high = map(math.exp, test.confidence_interval())
+    variances = [each.var(ddof=1) / len(each) for each in logarithms]
+    degrees = sum(variances) ** 2 / sum(
+        variance**2 / (len(each) - 1) for variance, each in zip(variances, logarithms, strict=True)
+    )
+    half = special.stdtrit(degrees, 0.975) * math.sqrt(sum(variances))
+    low, high = math.exp(difference - half), math.exp(difference + half)
     return f"{text} ({low:.2f} to {high:.2f}, 95 %)"
 
 

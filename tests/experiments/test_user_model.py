@@ -195,9 +195,9 @@ def test_data_of_any_size_need_an_image_size(capsys, folder):
 
 
 @pytest.mark.parametrize("attribute", [*BROKEN, "Absent"])
-def test_a_model_that_cannot_be_used_ends_a_run_with_one_line(capsys, attribute):
+def test_a_model_that_cannot_be_used_ends_a_run_with_one_line(capsys, folder, attribute):
     refused(capsys, train(model=f"./net.py:{attribute}"))
-    assert not read_records("results", "train")
+    assert not list(folder.glob("results/train/*.json"))
 
 
 def test_nan_at_initialization_ends_a_run(capsys, folder):

@@ -37,7 +37,7 @@ VALUES = (
     "../../..",
     "/dev/null",
     "/proc/self/mem",
-    "/nowhere/at/all",
+    "/proc/nowhere/at/all",  # where not even root can make a folder
     "~nobody-at-all/x",
     "http://example.invalid/x",
     "gs://",
