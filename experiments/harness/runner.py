@@ -21,6 +21,7 @@ from experiments.harness.study_cases import StudyCases, case_name
 from experiments.records import Record, provenance
 from jaxcnn import distributed, training
 from jaxcnn.backend import Backend
+from jaxcnn.training.interrupt import deferred_interrupts
 
 _FINISHED = "finished"  # a file in the scratch folder of a case that is measured
 
@@ -191,30 +192,25 @@ def _write_record(
     """Adds figures of merit and provenance to a result, and writes it.
 
     Raises:
-      KeyboardInterrupt: while the figures were computed; the record is written without them.
+      KeyboardInterrupt: a signal arrived meanwhile; the record is complete.
     """
-    interruption = None
-    if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
-        measured = result
-        try:
-            with interrupts.raising():
-                result = _with_figures_of_merit(case, measured, context.backend)
-        except KeyboardInterrupt as error:
-            interruption = error
-            result = _with_remark(measured, "no figures of merit: interrupted; --force repeats it")
-    origin = provenance.describe(context.backend) | {"case_seconds": time.perf_counter() - start}
-    if case.config.config is not None:  # its name alone: a path may name a person
-        name_of_file = epath.Path(case.config.config).name
-        origin |= {"config": name_of_file, "config_digest": case.config.config_digest}
-    fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
-    fields["provenance"] = origin | result.provenance
-    record = Record(study=context.study, case=context.case, settings=case.settings, **fields)
-    # In this order: a run that is killed in between finds its last checkpoint and ends at once.
-    if record.status == "ok" and context.scratch.exists():
-        (context.scratch / _FINISHED).write_text("")
-    records.write(record, context.scratch.parent.parent)
-    if interruption is not None:
-        raise interruption
+    with deferred_interrupts() as interrupted:
+        if result.status == "ok" and study.has_figures_of_merit(case, context.backend):
+            result = _with_figures_of_merit(case, result, context.backend)
+        origin = provenance.describe(context.backend)
+        origin |= {"case_seconds": time.perf_counter() - start}
+        if case.config.config is not None:  # its name alone: a path may name a person
+            name_of_file = epath.Path(case.config.config).name
+            origin |= {"config": name_of_file, "config_digest": case.config.config_digest}
+        fields = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+        fields["provenance"] = origin | result.provenance
+        record = Record(study=context.study, case=context.case, settings=case.settings, **fields)
+        # In this order: a run that is killed in between finds its last checkpoint and ends at once.
+        if record.status == "ok" and context.scratch.exists():
+            (context.scratch / _FINISHED).write_text("")
+        records.write(record, context.scratch.parent.parent)
+    if interrupted():
+        raise KeyboardInterrupt
     return record
 
 
@@ -229,12 +225,8 @@ def _with_figures_of_merit(case: Case, result: CaseResult, backend: Backend) -> 
     try:
         figures, sources = compute(case, result, backend)
     except Exception as error:
-        return _with_remark(result, f"no figures of merit: {type(error).__name__}: {error}")
+        remark = f"no figures of merit: {type(error).__name__}: {error}"
+        figures, sources = {}, {"remarks": [*result.provenance.get("remarks", []), remark]}
     return dataclasses.replace(
         result, metrics=result.metrics | figures, provenance=result.provenance | sources
     )
-
-
-def _with_remark(result: CaseResult, remark: str) -> CaseResult:
-    remarks = [*result.provenance.get("remarks", []), remark]
-    return dataclasses.replace(result, provenance=result.provenance | {"remarks": remarks})
