@@ -249,7 +249,9 @@ STUDIES = ("strategies", "scaling", "batch_sweep", "precision", "parity", "dispa
 @pytest.mark.parametrize("study", [*STUDIES, "at_once"])
 def test_every_study_takes_the_model(study):
     assert run.main([f"--study={study}", *SMALL, "--model=./net.py:Net"]) == 0
-    for record in read_records("results", study):
+    records_of_study = read_records("results", study)
+    assert records_of_study
+    for record in records_of_study:
         assert record["status"] == "ok" and record["settings"]["model"] == "net.py:Net"
         assert record["settings"]["model_digest"]
 

@@ -13,7 +13,9 @@ SMALL = ["--model=lenet5", "--strategy=pipeline", "--batch-size=16"]
 def test_a_study_compares_the_stages_with_one_device(study, tmp_path):
     options = ["--study=" + study, "--device=cpu:2", "--microbatches=4", f"--results={tmp_path}"]
     assert run.main([*SMALL, *options]) == 0
-    for record in read_records(tmp_path, study):
+    records = read_records(tmp_path, study)
+    assert records
+    for record in records:
         assert record["settings"]["strategy"] == "pipeline"
         assert record["settings"]["microbatches"] == 4
         assert record["metrics"]["largest_loss_difference"] < equivalence.TOLERANCE
