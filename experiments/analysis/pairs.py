@@ -64,8 +64,8 @@ def pairs(
     baseline, candidate = _runs(before), _runs(after)
     matches = [
         pair
-        for configuration, runs in baseline.items()
-        for pair in _match_nearest(runs, candidate.get(configuration, []), paired)
+        for key, runs in baseline.items()
+        for pair in _match_nearest(runs, candidate.get(key, []), paired)
     ]
     matched = {id(record) for pair in matches for record in (pair.before[-1], pair.after[-1])}
     only_before, only_after = (
@@ -105,20 +105,23 @@ def _runs(records: Sequence[Record]) -> dict[str, list[tuple[Record, ...]]]:
     for record in records:
         places = groups.setdefault(configuration(record), {})
         places.setdefault(_place(record), []).append(record)
-    return {
-        configuration: [_same_origin(runs) for runs in places.values()]
-        for configuration, places in groups.items()
-    }
+    return {key: [_same_origin(runs) for runs in places.values()] for key, places in groups.items()}
 
 
 def _same_origin(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The records with the case and the origin of the last one."""
+    """The records with the case and the origin of the last one.
 
-    def identity(record: Record) -> tuple[Any, ...]:
-        return record.case, _origin(record)
+    A run that failed may have less provenance than others: what both have is compared.
+    """
+    newest, origin = records[-1], _origin(records[-1])
 
-    newest = identity(records[-1])
-    return tuple(record for record in records if identity(record) == newest)
+    def is_alike(record: Record) -> bool:
+        own = _origin(record)
+        same_status = record.status == newest.status
+        names = own.keys() | origin.keys() if same_status else own.keys() & origin.keys()
+        return record.case == newest.case and all(own.get(n) == origin.get(n) for n in names)
+
+    return tuple(filter(is_alike, records))
 
 
 def _place(record: Record) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ rate (`peers_cases.LEARNING_RATE`). Weight decay is the recipe's; the moving ave
 """
 
 import contextlib
-import dataclasses
 import importlib.metadata
 import itertools
 import tempfile
@@ -101,8 +100,15 @@ def measure(case: Case, context: Context) -> CaseResult:
         except LaunchFailed as error:
             provenance = {"differences": error.differences, "remarks": remarks}
             return CaseResult(provenance=provenance, status="failed", message=str(error))
-    result = _result(case, platform, launches, first_steps, remarks, paired=not one_at_a_time)
-    return dataclasses.replace(result, provenance=result.provenance | {"winograd": winograd})
+    return _result(
+        case,
+        platform,
+        launches,
+        first_steps,
+        remarks,
+        paired=not one_at_a_time,
+        winograd=winograd,
+    )
 
 
 def _measure_first_steps(start: Callable[[str], Worker]) -> tuple[dict[str, float], bool]:
@@ -162,6 +168,7 @@ def _result(
     remarks: Sequence[str],
     *,
     paired: bool,
+    winograd: bool,
 ) -> CaseResult:
     excluded = {peer: reason for launch in launches for peer, reason in launch.excluded.items()}
     samples = _by_name([launch.rounds.samples for launch in launches])
@@ -180,6 +187,7 @@ def _result(
         "strategy_devices": 1,
         "threads": thread_count(),
         "compiler_options": compiler_options(platform),
+        "winograd": winograd,
         "rounds_per_launch": ROUNDS[case.config.preset],
         "calls_per_sample": {name: launches[0].rounds.calls[name] for name in samples},
         "launch_medians": {name: launch_medians(each) for name, each in samples.items()},

@@ -73,6 +73,13 @@ def test_runs_with_the_source_and_the_status_of_the_newest_belong_together():
     assert pair.before == (runs[0], runs[2]) and pair.after == (old,)
 
 
+def test_a_failed_run_with_less_provenance_is_a_failure_of_the_same_revision():
+    failed = run("1a", "2026-01-02", source="two", status="failed")
+    measured = run("1a", "2026-01-03", source="two", pipeline="resident")
+    (pair,), _, _ = pairs([measured], [failed, measured])
+    assert pair.after == (measured,) and pair.failures == (0, 1)
+
+
 def test_another_name_without_another_difference_means_other_data():
     provenance = {"host_cores": 2, "versions": {"jax": "0.10.2"}}
     (pair,), _, _ = pairs(
