@@ -134,7 +134,7 @@ METRICS: dict[str, Metric] = {
     ),
     "steps_to_target_loss": Metric("", "train steps until training first reached the target loss"),
     "total_time": Metric(
-        "s", "wall time of this session, from reading the data to the last evaluation"
+        "s", "wall time of this session, reading the data to the last evaluation, without idling"
     ),
     "bare_step_time": Metric(
         "s", "median compiled step in a bare Python loop, with the data on the device"
