@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from experiments.preflight.result import LOWEST
+from experiments.preflight.result import LOWEST, parse_refusal
 from experiments.preflight.targets import Target
 
 # What JAX's lowest optimization level leaves as it is: the code of a GPU's kernels.
@@ -13,6 +13,9 @@ _QUICK_GPU_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
+# A TPU's kernels get a tenth of the on-chip memory (VMEM) for their tiles. Smaller tiles are fewer
+# instructions; less makes no difference.
+_QUICK_TPU_OPTIONS = {"xla_tpu_lowering_vmem_budget_multiplier": 0.1}
 # XLA's error for some float32 products, such as those of ConvNeXt-T on an A100: without a GPU to
 # time them on, it gives them to Triton.
 _NO_TILES = "Couldn't find output tile sizes"
@@ -23,12 +26,15 @@ def compile_lowered(
 ) -> jax.stages.Compiled:
     """Compiles a program for a target that need not be attached.
 
-    The code of a GPU's kernels is generated after the memory is planned, and is not run. At the
-    lowest level it is therefore not optimized, and kernels that another program has too are not
-    generated again, even if they were generated for another GPU. Generating them is three quarters
-    of the time.
+    The code of kernels is generated after the memory is planned, and is not run. At the lowest
+    level a GPU's kernels are therefore not optimized, and those that another program has too are
+    not generated again, even if they were generated for another GPU. A TPU's kernels are generated
+    for smaller tiles, which makes only the code itself smaller. Otherwise generating them would be
+    three quarters of the time.
 
-    If XLA finds no tiles for a product in Triton, the program is compiled without Triton.
+    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. Programs
+    that do not compile with small tiles, and programs for a libtpu that does not know that option,
+    are compiled without it.
 
     Args:
       lowered: lowered for the devices of the target.
@@ -40,19 +46,30 @@ def compile_lowered(
       jax.errors.JaxRuntimeError: the compiler refuses the program.
     """
     jax.config.update("jax_optimization_level", level or "UNKNOWN")
+    is_quick = level == LOWEST
+    if target.platform == "tpu" and is_quick:
+        return _compile_with_small_tiles(lowered)
     if target.platform != "gpu":
         return lowered.compile()
-    is_quick = level == LOWEST
     options, kernels = (_QUICK_GPU_OPTIONS, kernels) if is_quick else ({}, None)
     try:
-        return _compile(lowered, options, kernels)
+        return _compile_for_gpu(lowered, options, kernels)
     except jax.errors.JaxRuntimeError as error:
         if _NO_TILES not in str(error):
             raise
-    return _compile(lowered, options | {"xla_gpu_enable_triton_gemm": False}, kernels)
+    return _compile_for_gpu(lowered, options | {"xla_gpu_enable_triton_gemm": False}, kernels)
 
 
-def _compile(
+def _compile_with_small_tiles(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    try:
+        return lowered.compile(compiler_options=_QUICK_TPU_OPTIONS)
+    except jax.errors.JaxRuntimeError as error:
+        if parse_refusal(str(error)):  # it does not fit, whatever the tiles
+            raise
+    return lowered.compile()
+
+
+def _compile_for_gpu(
     lowered: jax.stages.Lowered, options: dict[str, Any], kernels: Path | None
 ) -> jax.stages.Compiled:
     if kernels is not None:

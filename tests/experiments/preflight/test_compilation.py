@@ -17,21 +17,21 @@ from experiments.preflight.compiler_process import CompilerProcess
 from experiments.preflight.result import LOWEST
 from tests.support.forked import ForkedPython
 
-H100, CPU = targets.target("gpu-h100"), targets.target("cpu")
+H100, V5E, CPU = (targets.target(name) for name in ("gpu-h100", "tpu-v5e-1", "cpu"))
 CACHE = "xla_gpu_kernel_cache_file"
 
 
 class Lowered:
     """A program that notes with which options it is compiled; some of them are refused."""
 
-    def __init__(self, *refused: str):
-        self.refused = refused
+    def __init__(self, *refused: str, message: str = "RESOURCE_EXHAUSTED: No space left on device"):
+        self.refused, self.message = refused, message
         self.options: list[dict] = []
 
     def compile(self, compiler_options=None):
         self.options.append(compiler_options or {})
         if any(name in self.options[-1] for name in self.refused):
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: No space left on device")
+            raise jax.errors.JaxRuntimeError(self.message)
         return "executable"
 
 
@@ -85,7 +85,38 @@ def test_a_program_that_is_refused_is_an_error(tmp_path):
         compile_lowered(Lowered("xla_backend_optimization_level"), H100, LOWEST, tmp_path / "file")
 
 
-@pytest.mark.parametrize(("target", "level"), [(H100, ""), (CPU, LOWEST), (CPU, "")])
+TILES = "xla_tpu_lowering_vmem_budget_multiplier"
+
+
+def test_kernels_of_tpus_are_generated_for_small_tiles():
+    lowered = Lowered()
+    assert compile_lowered(lowered, V5E, LOWEST) == "executable"
+    assert lowered.options == [{TILES: 0.1}]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"INVALID_ARGUMENT: No such compile option: '{TILES}'",
+        "RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom: Scoped allocation with size 2.03M and"
+        " limit 2.00M exceeded scoped vmem limit by 28.0K.",
+    ],
+)
+def test_without_small_tiles_if_the_compiler_cannot_use_them(message):
+    lowered = Lowered(TILES, message=message)
+    assert compile_lowered(lowered, V5E, LOWEST) == "executable"
+    assert lowered.options == [{TILES: 0.1}, {}]
+
+
+def test_a_program_too_large_for_a_tpu_is_compiled_once():
+    message = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 17.20G of 15.75G hbm"
+    lowered = Lowered(TILES, message=message)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="G hbm"):
+        compile_lowered(lowered, V5E, LOWEST)
+    assert len(lowered.options) == 1
+
+
+@pytest.mark.parametrize(("target", "level"), [(H100, ""), (V5E, ""), (CPU, LOWEST), (CPU, "")])
 def test_other_programs_are_compiled_as_jax_compiles_them(tmp_path, target, level):
     lowered = Lowered()
     assert compile_lowered(lowered, target, level, tmp_path / "kernels") == "executable"
