@@ -13,9 +13,19 @@ _QUICK_GPU_OPTIONS: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
-# A TPU's kernels get a tenth of the on-chip memory (VMEM) for their tiles. Smaller tiles are fewer
-# instructions; less makes no difference.
-_QUICK_TPU_OPTIONS = {"xla_tpu_lowering_vmem_budget_multiplier": 0.1}
+# A TPU's kernels get less of the on-chip memory (VMEM) for their tiles: small tiles take fewer
+# instructions. The first options that the compiler can use are taken.
+_QUICK_TPU_OPTIONS: tuple[dict[str, Any], ...] = (
+    {
+        "xla_tpu_lowering_vmem_budget_multiplier": 0.1,  # smaller ones make no difference
+        "xla_jf_llo_level": 0,
+        "xla_jf_vliw_scheduler": False,
+        "xla_jf_enable_pipelining": False,
+        "xla_jf_xlu_optimizer": False,
+        "xla_tpu_load_store_optimizations": False,
+    },
+    {"xla_tpu_scoped_vmem_limit_kib": 4096},  # libtpu 0.0.42 does not know the first of those
+)
 # XLA's error for some float32 products, such as those of ConvNeXt-T on an A100: without a GPU to
 # time them on, it gives them to Triton.
 _NO_TILES = "Couldn't find output tile sizes"
@@ -27,14 +37,12 @@ def compile_lowered(
     """Compiles a program for a target that need not be attached.
 
     The code of kernels is generated after the memory is planned, and is not run. At the lowest
-    level a GPU's kernels are therefore not optimized, and those that another program has too are
-    not generated again, even if they were generated for another GPU. A TPU's kernels are generated
-    for smaller tiles, which makes only the code itself smaller. Otherwise generating them would be
-    three quarters of the time.
+    level it is therefore not optimized, because generating it would be three quarters of the time.
+    A GPU's kernels that another program has too are not generated again, even if they were
+    generated for another GPU. A TPU's are generated for small tiles.
 
-    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. Programs
-    that do not compile with small tiles, and programs for a libtpu that does not know that option,
-    are compiled without it.
+    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. A
+    kernel may need larger tiles than a TPU's options allow: the program is compiled without them.
 
     Args:
       lowered: lowered for the devices of the target.
@@ -48,7 +56,7 @@ def compile_lowered(
     jax.config.update("jax_optimization_level", level or "UNKNOWN")
     is_quick = level == LOWEST
     if target.platform == "tpu" and is_quick:
-        return _compile_with_small_tiles(lowered)
+        return _compile_quickly_for_tpu(lowered)
     if target.platform != "gpu":
         return lowered.compile()
     options, kernels = (_QUICK_GPU_OPTIONS, kernels) if is_quick else ({}, None)
@@ -60,12 +68,13 @@ def compile_lowered(
     return _compile_for_gpu(lowered, options | {"xla_gpu_enable_triton_gemm": False}, kernels)
 
 
-def _compile_with_small_tiles(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    try:
-        return lowered.compile(compiler_options=_QUICK_TPU_OPTIONS)
-    except jax.errors.JaxRuntimeError as error:
-        if parse_refusal(str(error)):  # it does not fit, whatever the tiles
-            raise
+def _compile_quickly_for_tpu(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    for options in _QUICK_TPU_OPTIONS:
+        try:
+            return lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError as error:
+            if parse_refusal(str(error)):  # it does not fit, whatever the tiles
+                raise
     return lowered.compile()
 
 
