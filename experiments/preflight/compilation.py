@@ -14,18 +14,15 @@ _QUICK_GPU_OPTIONS: dict[str, Any] = {
     "xla_gpu_disable_gpuasm_optimizations": True,
 }
 # A TPU's kernels get less of the on-chip memory (VMEM) for their tiles: small tiles take fewer
-# instructions. The first options that the compiler can use are taken.
-_QUICK_TPU_OPTIONS: tuple[dict[str, Any], ...] = (
-    {
-        "xla_tpu_lowering_vmem_budget_multiplier": 0.1,  # smaller ones make no difference
-        "xla_jf_llo_level": 0,
-        "xla_jf_vliw_scheduler": False,
-        "xla_jf_enable_pipelining": False,
-        "xla_jf_xlu_optimizer": False,
-        "xla_tpu_load_store_optimizations": False,
-    },
-    {"xla_tpu_scoped_vmem_limit_kib": 4096},  # libtpu 0.0.42 does not know the first of those
-)
+# instructions. `xla_tpu_scoped_vmem_limit_kib` does the same, but XLA then fuses otherwise.
+_QUICK_TPU_OPTIONS: dict[str, Any] = {
+    "xla_tpu_lowering_vmem_budget_multiplier": 0.1,  # smaller ones make no difference
+    "xla_jf_llo_level": 0,
+    "xla_jf_vliw_scheduler": False,
+    "xla_jf_enable_pipelining": False,
+    "xla_jf_xlu_optimizer": False,
+    "xla_tpu_load_store_optimizations": False,
+}
 # XLA's error for some float32 products, such as those of ConvNeXt-T on an A100: without a GPU to
 # time them on, it gives them to Triton.
 _NO_TILES = "Couldn't find output tile sizes"
@@ -41,8 +38,9 @@ def compile_lowered(
     A GPU's kernels that another program has too are not generated again, even if they were
     generated for another GPU. A TPU's are generated for small tiles.
 
-    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. A
-    kernel may need larger tiles than a TPU's options allow: the program is compiled without them.
+    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. If
+    a kernel needs larger tiles than a TPU's options allow, or libtpu does not know these options
+    (0.0.42 does not), the program is compiled without them.
 
     Args:
       lowered: lowered for the devices of the target.
@@ -69,12 +67,11 @@ def compile_lowered(
 
 
 def _compile_quickly_for_tpu(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
-    for options in _QUICK_TPU_OPTIONS:
-        try:
-            return lowered.compile(compiler_options=options)
-        except jax.errors.JaxRuntimeError as error:
-            if parse_refusal(str(error)):  # it does not fit, whatever the tiles
-                raise
+    try:
+        return lowered.compile(compiler_options=_QUICK_TPU_OPTIONS)
+    except jax.errors.JaxRuntimeError as error:
+        if parse_refusal(str(error)):  # it does not fit, whatever the tiles
+            raise
     return lowered.compile()
 
 

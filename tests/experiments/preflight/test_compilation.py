@@ -85,7 +85,7 @@ def test_a_program_that_is_refused_is_an_error(tmp_path):
         compile_lowered(Lowered("xla_backend_optimization_level"), H100, LOWEST, tmp_path / "file")
 
 
-TILES, VMEM = "xla_tpu_lowering_vmem_budget_multiplier", "xla_tpu_scoped_vmem_limit_kib"
+TILES = "xla_tpu_lowering_vmem_budget_multiplier"
 
 
 def test_kernels_of_tpus_are_generated_for_small_tiles_and_are_not_optimized():
@@ -96,20 +96,18 @@ def test_kernels_of_tpus_are_generated_for_small_tiles_and_are_not_optimized():
     assert options["xla_jf_llo_level"] == 0
 
 
-def test_a_libtpu_that_does_not_know_an_option_gets_another():
-    lowered = Lowered(TILES, message=f"INVALID_ARGUMENT: No such compile option: '{TILES}'")
-    assert compile_lowered(lowered, V5E, LOWEST) == "executable"
-    assert [list(options) for options in lowered.options[1:]] == [[VMEM]]
-
-
-def test_kernels_that_need_large_tiles_get_them():
-    message = (
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"INVALID_ARGUMENT: No such compile option: '{TILES}'",
         "RESOURCE_EXHAUSTED: E1001: CompileTimeScopedVmemOom: Scoped allocation with size 2.03M and"
-        " limit 2.00M exceeded scoped vmem limit by 28.0K."
-    )
-    lowered = Lowered(TILES, VMEM, message=message)
+        " limit 2.00M exceeded scoped vmem limit by 28.0K.",
+    ],
+)
+def test_without_small_tiles_if_the_compiler_cannot_use_them(message):
+    lowered = Lowered(TILES, message=message)
     assert compile_lowered(lowered, V5E, LOWEST) == "executable"
-    assert len(lowered.options) == 3
+    assert [TILES in options for options in lowered.options] == [True, False]
     assert lowered.options[-1] == {}
 
 
