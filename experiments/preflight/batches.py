@@ -86,7 +86,7 @@ def find_largest(
         return None
 
     def compile_batch(batch: int, level: str) -> CompileResult:
-        if batch == spec.batch_size and not full_effort:
+        if batch == spec.batch_size and (level == LOWEST) != full_effort:
             return result
         with_batch = dataclasses.replace(spec, batch_size=batch)
         return compiler(CompileRequest(with_batch, compiler.target, level))

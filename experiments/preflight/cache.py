@@ -2,16 +2,19 @@
 
 A result is found in two steps: what defines a program leads to the hash of the lowered program,
 without lowering it again; that hash, with all that changes its compilation, leads to the result.
+Both steps depend on the sources of this project. A process works with those it has imported, so
+nothing is kept once the files are others.
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import platformdirs
 
@@ -22,11 +25,14 @@ from experiments.preflight import libraries
 from experiments.preflight.exported import ExportedRequest
 from experiments.preflight.result import CompileRequest, CompileResult
 from experiments.records import provenance
+from jaxcnn.ops import native
 
-# Environment variables that change programs: those that compilers read, and settings of JAX.
+# Environment variables that change programs: those that compilers read, settings of JAX, and ours.
 FLAGS = (
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
+    "TPU_LIBRARY_PATH",
+    "JAXCNN_KERNELS",
     "JAX_DEFAULT_MATMUL_PRECISION",
     "JAX_DEFAULT_PRNG_IMPL",
     "JAX_ENABLE_X64",
@@ -50,7 +56,16 @@ _RESULT_SOURCES = (
     "measure",
 )
 
+NOT_KEPT = "results of compilations cannot be kept"  # the beginning of a `ResultCache.problem`
+
 Request = CompileRequest | ExportedRequest
+
+
+class Sources(NamedTuple):
+    """Digests of the sources of this project, those of programs and those of results."""
+
+    of_programs: str
+    of_results: str
 
 
 def default_folder() -> Path:
@@ -78,9 +93,6 @@ class ResultCache:
             "versions": {name: libraries.version(name) for name in _VERSIONS},
             "flags": flags(),
         }
-        self._program_sources = _digest_of_sources(_PROGRAM_SOURCES, Path(jaxcnn.__file__).parent)
-        library = (Path(jaxcnn.__file__).parent / name for name in ("ops", "parallel"))
-        self._result_sources = _digest_of_sources(_RESULT_SOURCES, *library)
 
     def program(self, request: CompileRequest) -> str:
         """The hash of a lowered program that was lowered before; else empty.
@@ -111,13 +123,15 @@ class ResultCache:
             "target": asdict(request.target),
             "lower": request.lower,
             "compiler": libraries.compiler(request.target),
-            "sources": self._program_sources,
+            "sources": _imported_sources().of_programs,
         }
+        if request.target.platform == "cpu":  # they are part of the program
+            facts["kernels"] = native.instruction_set()
         return "program-" + _digest(facts | self._environment)
 
     def _result_key(self, request: Request, program: str) -> str:
         if isinstance(request, ExportedRequest):
-            how: tuple[Any, ...] = (request.level, request.divided, request.donated)
+            how: tuple[Any, ...] = (request.level, request.divided, request.donated, request.x64)
         else:
             placement = request.spec.strategy, request.spec.mesh
             how = (request.level, request.counts, request.lower, *placement)
@@ -126,7 +140,7 @@ class ResultCache:
             "target": asdict(request.target),
             "how": how,
             "compiler": libraries.compiler(request.target),
-            "sources": self._result_sources,
+            "sources": _imported_sources().of_results,
         }
         if request.target.platform == "cpu":  # this machine's
             facts["machine"] = f"{provenance.machine()}, {total_memory()} B"
@@ -140,6 +154,9 @@ class ResultCache:
             return None
 
     def _write(self, key: str, content: Any) -> None:
+        if _digests_of_sources() != _imported_sources():
+            self.problem = f"{NOT_KEPT}: the sources of this project have changed since the start"
+            return
         temporary = self._folder / f"{key}.{uuid.uuid4().hex}.tmp"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -148,8 +165,8 @@ class ResultCache:
         except OSError as error:
             _remove(temporary)
             self.problem = (
-                f"results of compilations cannot be kept in {self._folder} "
-                f"({error.strerror or error}): the next run compiles again"
+                f"{NOT_KEPT} in {self._folder} ({error.strerror or error}): the next run compiles "
+                "again"
             )
 
 
@@ -161,6 +178,18 @@ def _remove(path: Path) -> None:
 def _digest(facts: dict[str, Any]) -> str:
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _digests_of_sources() -> Sources:
+    library = Path(jaxcnn.__file__).parent
+    parts = (library / name for name in ("ops", "parallel"))
+    return Sources(
+        _digest_of_sources(_PROGRAM_SOURCES, library), _digest_of_sources(_RESULT_SOURCES, *parts)
+    )
+
+
+# Those of the first call, at which a process has imported them.
+_imported_sources = functools.cache(_digests_of_sources)
 
 
 def _digest_of_sources(names: tuple[str, ...], *others: Path) -> str:

@@ -144,7 +144,7 @@ def _check(
             resized = batch if count == size else resized_batch(batch, count)
             try:
                 request = export_step(flatten_step(step, state, resized), target)
-            except (TypeError, ValueError) as error:
+            except Exception as error:  # whatever the function raises
                 if count == size:
                     raise
                 reason = first_line(error)

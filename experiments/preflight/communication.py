@@ -20,13 +20,16 @@ def communication_bound(
     Args:
       collectives: of the compiled program; None if they are not known.
       target: the accelerators.
-      groups: sizes of the groups that communicate; the smallest sends the least.
+      groups: numbers of devices that communicate; the smallest group sends the least. Devices of
+        one chip need no link.
     """
     if collectives is not None and not collectives:
         return 0.0
     if collectives is None or target.interconnect is None:
         return None
-    smallest_group = min([target.chips, *(size for size in groups if size > 1)])
+    per_chip = target.devices // target.chips
+    chips = (max(1, size // per_chip) for size in groups if size > 1)
+    smallest_group = min([target.chips, *chips])
     outgoing = target.interconnect.value / 2  # the figure is of both directions together
     sent = bytes_sent(collectives, smallest_group, switch_adds=_switch_adds(target))
     return sent / (outgoing * used_links(target))

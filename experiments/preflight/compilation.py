@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 
-from experiments.preflight.result import LOWEST, parse_refusal
+from experiments.measure.memory import is_out_of_memory
+from experiments.preflight.result import LOWEST
 from experiments.preflight.targets import Target
 
 # What JAX's lowest optimization level leaves as it is: the code of a GPU's kernels.
@@ -70,7 +71,7 @@ def _compile_quickly_for_tpu(lowered: jax.stages.Lowered) -> jax.stages.Compiled
     try:
         return lowered.compile(compiler_options=_QUICK_TPU_OPTIONS)
     except jax.errors.JaxRuntimeError as error:
-        if parse_refusal(str(error)):  # it does not fit, whatever the tiles
+        if is_out_of_memory(error):  # whatever the tiles
             raise
     return lowered.compile()
 

@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import multiprocessing
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ class CompilerProcess:
         connection, other_end = context.Pipe()
         process = context.Process(
             target=serve,
-            args=(other_end, InheritedFile(self._log), devices, Path(folder.name)),
+            args=(other_end, InheritedFile(self._log), devices, Path(folder.name), os.getpid()),
             daemon=True,
         )
         try:

@@ -52,7 +52,7 @@ def device_work(step: Callable, state: Any, batch: Any, target: Target) -> Devic
     share = resized_batch(batch, batch_size(batch) // target.devices)
     try:
         return _traced_work(flatten_step(step, state, share), target)
-    except (TypeError, ValueError):
+    except Exception:  # whatever the function raises
         work = _traced_work(whole, target)
     part = 1 / target.devices
     kernels = tuple(item.scaled(part, item.count) for item in work.operations)

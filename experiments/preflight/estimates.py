@@ -11,6 +11,7 @@ from typing import Any
 from experiments.measure.collectives import Collective
 from experiments.preflight import targets, time_model
 from experiments.preflight.bounds import Bound, bound, named_peak
+from experiments.preflight.cache import NOT_KEPT
 from experiments.preflight.measured_cases import measured_records, measured_step_time
 from experiments.preflight.operation import Operation
 from experiments.preflight.program import ProgramSpec
@@ -25,6 +26,8 @@ ESTIMATE, MEASURED = "estimate: ", "measured: "  # with which remarks of a singl
 NO_ESTIMATE = "no estimate: "
 # With which remarks of `figures` begin.
 _REMARKS = (ESTIMATE, MEASURED, NO_ESTIMATE, "no bound on ", "interconnect: ", "the bound is ")
+# A remark about the run that made the record, not about later ones.
+_PASSING = (NOT_KEPT,)
 # Metrics of `figures`, besides those with ``_bound`` or ``_estimate`` in their names.
 _METRICS = (
     "flops_per_step",
@@ -174,7 +177,7 @@ def with_current_figures(
         results=results,
     )
     others = {name: value for name, value in metrics.items() if not _is_figure(name)}
-    texts = [text for text in origin.get("remarks", []) if not text.startswith(_REMARKS)]
+    texts = [text for text in origin.get("remarks", []) if not text.startswith(_REMARKS + _PASSING)]
     provenance = origin | {"remarks": [*current.remarks, *texts], "limit": current.limit}
     return dataclasses.replace(record, metrics=others | current.metrics, provenance=provenance)
 

@@ -19,9 +19,13 @@ from experiments.measure.memory import memory_plan
 from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.result import LOWEST, CompileResult
 from experiments.preflight.targets import Target
+from jaxcnn.errors import InputError, first_line
+from jaxcnn.ops import native
 
 _PLATFORMS = {"cpu": "cpu", "tpu": "tpu", "gpu": "cuda"}  # as `jax.export` names them
 _BATCH_AXIS = "batch"
+# Calls whose form JAX does not promise to keep. The program is compiled by the same JAX at once.
+_CUSTOM_CALLS = [jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class ExportedRequest:
       target: the accelerators.
       divided: the places of the arguments whose first axis is divided among the devices.
       donated: the places of the arguments whose memory the results may reuse.
+      x64: whether it was exported with 64-bit types (``jax_enable_x64``).
       level: optimization level: `LOWEST`, or empty for the compiler's default.
     """
 
@@ -40,6 +45,7 @@ class ExportedRequest:
     target: Target
     divided: tuple[int, ...]
     donated: tuple[int, ...] = ()
+    x64: bool = False
     level: str = LOWEST
 
 
@@ -81,14 +87,29 @@ def export_step(step: FlatStep, target: Target) -> ExportedRequest:
       step: the arrays of its state are on every device, those of its batch are divided among the
         devices along their first axis.
       target: the accelerators.
+
+    Raises:
+      InputError: JAX cannot export the program.
     """
-    platforms = [_PLATFORMS[target.platform]]
-    program = jax.export.export(jax.jit(step.function), platforms=platforms)(*step.arguments)
+    function = jax.jit(step.function)
+    export = jax.export.export(
+        function, platforms=[_PLATFORMS[target.platform]], disabled_checks=_CUSTOM_CALLS
+    )
+    with native.without_native_kernels():
+        function.trace(*step.arguments)  # an error of the function itself is raised as it is
+        try:
+            program = export(*step.arguments)
+        except (NotImplementedError, ValueError) as error:
+            raise InputError(
+                f"the program cannot be exported: {first_line(error)}; leave out callbacks, such "
+                "as jax.debug.print, and custom calls"
+            ) from error
     return ExportedRequest(
         bytes(program.serialize()),
         target,
         tuple(range(step.state_count, len(step.arguments))),
         _reused(step.arguments[: step.state_count], program.out_avals),
+        x64=jax.config.jax_enable_x64,
     )
 
 
@@ -131,13 +152,14 @@ def compile_exported(
         for place, aval in enumerate(exported.in_avals)
     ]
     program = jax.jit(exported.call, donate_argnums=request.donated)
-    start = time.perf_counter()
     lowered = program.lower(*arguments)
+    start = time.perf_counter()
     executable = compile_lowered(lowered, request.target, request.level, kernels)
+    seconds = time.perf_counter() - start
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
         collectives=compiled_collectives(executable) if len(devices) > 1 else (),
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         kind=devices[0].device_kind,
     )

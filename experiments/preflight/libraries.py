@@ -49,7 +49,7 @@ def untested(target: Target) -> str:
     if libtpu in tested or libtpu == (pinned := _pinned_libtpu()):
         return ""
     known = [*dict.fromkeys(filter(None, (*tested, pinned)))]
-    proposal = f": if it fails, pip install libtpu=={' or '.join(known)}" if known else ""
+    proposal = f": if it fails, pip install libtpu=={known[0]}" if known else ""
     return f"libtpu {libtpu} was not tested with jax {jax}{proposal}"
 
 

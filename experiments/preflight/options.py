@@ -14,7 +14,8 @@ class TargetOptions:
 
     target: str = "colab"
     """tpu-v5e-4 (Google's name), tpu-v5e:2x4 (the shape of a slice), gpu-t4, gpu-h100-8, cpu;
-    colab: the accelerators of its free tier; all: one target of each kind."""
+    colab: the accelerators of its free tier; all: every kind but MI300X; single and eight: one
+    device of each kind, and the eight devices or four chips of one machine."""
     list_targets: bool = False
     """Show the targets and which compilers are installed, and exit."""
 

@@ -1,5 +1,6 @@
 """Targets of a compilation: slices of TPUs, GPUs in one machine, and this machine's CPU."""
 
+import dataclasses
 import functools
 import math
 import re
@@ -82,7 +83,10 @@ def find(names: str) -> list[Target]:
     """
     stripped = [name.strip() for name in names.split(",")]
     members = [member for name in stripped for member in GROUPS.get(name.casefold(), (name,))]
-    return list({resolved.name: resolved for resolved in map(target, members)}.values())
+    distinct: dict[Target, Target] = {}  # by everything but the name
+    for resolved in map(target, members):
+        distinct.setdefault(dataclasses.replace(resolved, name=""), resolved)
+    return list(distinct.values())
 
 
 def target(name: str) -> Target:

@@ -63,7 +63,9 @@ GC_THRESHOLD = (100_000, 50, 50)
 _PROGRAMS = 32  # that are kept for other targets: those of the strategies and precisions
 
 
-def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path) -> None:
+def serve(
+    connection: Connection, log: InheritedFile, devices: int, folder: Path, owner: int
+) -> None:
     """Answers questions about a `CompileRequest`, or returns an `InputError`.
 
     The question is ``digest``, answered by the hash of the lowered program, or ``compile``,
@@ -75,11 +77,12 @@ def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path
       devices: the number of CPU devices; more than one are simulated.
       folder: for the kernels of GPUs (`compile_lowered`). It is removed at the end: the requesting
         process may have ended without doing so.
+      owner: the id of the requesting process, with which this one ends.
     """
     log.replace(1, 2)
     os.environ.update(LIBTPU_VARIABLES)
     remove_folder = functools.partial(shutil.rmtree, folder, ignore_errors=True)
-    exit_with_parent(os.getppid(), remove_folder)
+    exit_with_parent(owner, remove_folder)
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", devices)
     gc.freeze()  # what the libraries made
@@ -91,10 +94,10 @@ def serve(connection: Connection, log: InheritedFile, devices: int, folder: Path
     while True:
         try:
             question, request = connection.recv()
-        except EOFError:
+            connection.send(answers[question](request))
+        except (EOFError, BrokenPipeError):
             remove_folder()
             return
-        connection.send(answers[question](request))
 
 
 def program_digest(request: CompileRequest) -> str | InputError:
@@ -217,20 +220,22 @@ def _compile(request: CompileRequest, kernels: Path | None) -> CompileResult:
     lowered = _lowered(request.spec, request.target, request.level, False)
     start = time.perf_counter()
     executable = compile_lowered(lowered, request.target, request.level, kernels)
+    seconds = time.perf_counter() - start
     return CompileResult(
         "compiled",
         memory=memory_plan(executable),
         available=available_memory(request.target, devices),
         collectives=compiled_collectives(executable) if len(devices) > 1 else (),
         flops_compiled=_flops_compiled(executable),
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         kind=devices[0].device_kind,
     )
 
 
 def _compile_exported(request: ExportedRequest, kernels: Path | None) -> CompileResult:
     devices = target_devices(request.target)
-    result = compile_exported(request, devices, kernels)
+    with jax.enable_x64(request.x64):
+        result = compile_exported(request, devices, kernels)
     return dataclasses.replace(result, available=available_memory(request.target, devices))
 
 

@@ -209,7 +209,8 @@ def _compile(compiler: Compiler, request: CompileRequest) -> CompileResult:
     result = compiler(request)
     refused = request.level and result.required and result.available
     if refused and result.required > QUICKLY_REFUSED * result.available:
-        return compiler(dataclasses.replace(request, level=""))
+        thorough = compiler(dataclasses.replace(request, level=""))
+        return thorough if thorough.state == result.state else result
     return result
 
 

@@ -20,7 +20,7 @@ if multiprocessing.parent_process() is not None and "SLOW_IMPORT" in os.environ:
     time.sleep(5)
 
 
-def serve(connection, log, devices, folder) -> None:
+def serve(connection, log, devices, folder, owner) -> None:
     """In place of `experiments.preflight.worker.serve`."""
     _show_start()
     connection.recv()

@@ -144,10 +144,14 @@ class Recorder:
     target = targets.target("tpu-v5e-1")
 
     def __init__(self, room: float):
-        self.levels, self._room = [], room
+        self.requests, self._room = [], room
+
+    @property
+    def levels(self) -> list[str]:
+        return [level for level, _ in self.requests]
 
     def __call__(self, request: CompileRequest) -> CompileResult:
-        self.levels.append(request.level)
+        self.requests.append((request.level, request.spec.batch_size))
         per_image = 1e6 if request.level == LOWEST else 4e6
         return CompileResult(
             "compiled", memory=plan(per_image * request.spec.batch_size), available=self._room
@@ -170,3 +174,9 @@ def test_full_effort_takes_few_compilations():
     compiler = Recorder(room=1e9)
     limit = find(compiler)
     assert limit.fits <= 250 and compiler.levels.count("") <= 2 + batches.MAX_AT_FULL_EFFORT
+
+
+def test_full_effort_compiles_the_batch_of_the_case_once():
+    compiler = Recorder(room=128 * 4e6)
+    assert find(compiler).fits == 128
+    assert compiler.requests.count(("", 128)) == 1

@@ -8,7 +8,7 @@ from experiments import records
 from experiments.measure.collectives import Collective
 from experiments.preflight import targets
 from experiments.preflight.bounds import bound
-from experiments.preflight.communication import used_links
+from experiments.preflight.communication import communication_bound, used_links
 from experiments.preflight.measured_cases import measured_records, measured_step_time
 from experiments.preflight.program import ProgramSpec
 from experiments.preflight.result import CompileResult
@@ -76,6 +76,15 @@ def test_h100s_sum_in_their_switch():
     }
     assert times["gpu-h100-8"]["communication_bound"] == pytest.approx(1e8 / 450e9)
     assert times["gpu-a100-8"]["communication_bound"] == pytest.approx(1.75e8 / 300e9)
+
+
+def test_two_cores_of_a_chip_need_no_link():
+    """A mesh of 4 × 2 cores on the four chips of a TPU v3: the pairs may each be one chip."""
+    collectives = (Collective("all-reduce", 1, 100_000_000),)
+    target = targets.target("tpu-v3-8")
+    assert communication_bound(collectives, target, [4, 2]) == 0
+    of_two_chips, of_four = (communication_bound(collectives, target, [size]) for size in (4, 8))
+    assert of_two_chips == pytest.approx(of_four * (1 / 2) / (3 / 4))
 
 
 def test_a_t4_sends_over_its_slot():

@@ -16,6 +16,7 @@ from experiments.preflight import cache as preflight_cache
 from experiments.preflight import check, libraries
 from experiments.preflight.compiler import Compiler
 from experiments.preflight.result import CompileResult
+from jaxcnn import models, training
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
 
@@ -185,6 +186,51 @@ def test_a_step_that_takes_one_batch_size_alone_is_checked_with_that(compiled):
         (remark,) = (text for text in record.provenance["remarks"] if "largest batch" in text)
         assert "the function takes no batch of" in remark and remark in str(result)
     assert eight.metrics["step_time_estimate"] <= one.metrics["step_time_estimate"]
+
+
+def test_a_step_that_asserts_its_batch_size_is_checked_with_that(compiled):
+    compiled(collectives=())
+
+    def step(weights, images):
+        assert images.shape[0] == 8
+        return weights - images.T @ images
+
+    arguments = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((16, 16), (8, 16))]
+    result = check(step, *arguments, ["gpu-t4-8", "gpu-t4"])
+    assert [record.status for record in result.records] == ["predicted"] * 2
+    with pytest.raises(AssertionError):
+        check(lambda weights, images: step(weights, images[1:]), *arguments, ["gpu-t4"])
+
+
+def test_a_program_with_64_bits_is_compiled_with_them():
+    with jax.enable_x64(True):
+        arguments = [jax.ShapeDtypeStruct(size, jnp.float64) for size in ((16, 16), (8, 16))]
+        (record,) = check(lambda w, x: w - x.T @ (x @ w), *arguments, ["cpu"]).records
+    assert record.status == "predicted", record.message
+    assert record.metrics["memory_arguments"] == 8 * (16 * 16 + 8 * 16)
+
+
+def test_our_own_train_step_is_checked_without_its_kernels():
+    """They are custom calls, which JAX does not export."""
+    state, step = training.create(models.build("lenet5", num_classes=10), optax.adam(1e-3), seed=0)
+    batch = {
+        "image": jax.ShapeDtypeStruct((8, 32, 32, 1), jnp.uint8),
+        "label": jax.ShapeDtypeStruct((8,), jnp.int32),
+    }
+    with jax.numpy_dtype_promotion("strict"):
+        (record,) = check(step, state, batch, ["cpu"]).records
+    assert record.status == "predicted", record.message
+
+
+def test_a_program_that_jax_cannot_export_is_an_error_in_one_line():
+    def step(weights, images):
+        jax.debug.print("{}", images.sum())
+        return weights
+
+    arguments = [jax.ShapeDtypeStruct(size, jnp.float32) for size in ((16, 16), (8, 16))]
+    with pytest.raises(InputError, match=r"cannot be exported: .*host_callbacks.* jax\.debug") as e:
+        check(step, *arguments, ["cpu"])
+    assert "\n" not in str(e.value)
 
 
 def test_the_flops_are_those_of_the_whole_batch():

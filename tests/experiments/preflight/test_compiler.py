@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import itertools
 import json
 import multiprocessing
@@ -31,35 +32,35 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def serve_a_crash(connection, log, devices, folder):
+def serve_a_crash(connection, log, devices, folder, owner):
     connection.recv()
     log.replace(1)
     os.write(1, b"some line\nterribly wrong\n")
     os.abort()
 
 
-def serve_silent_exit(connection, log, devices, folder):
+def serve_silent_exit(connection, log, devices, folder, owner):
     connection.recv()
     os._exit(3)
 
 
-def serve_a_kill(connection, log, devices, folder):
+def serve_a_kill(connection, log, devices, folder, owner):
     connection.recv()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def serve_a_hang(connection, log, devices, folder):
+def serve_a_hang(connection, log, devices, folder, owner):
     connection.recv()
     time.sleep(600)
 
 
-def serve_hashes_and_hang(connection, log, devices, folder):
+def serve_hashes_and_hang(connection, log, devices, folder, owner):
     connection.recv()
     connection.send("hash")
-    serve_a_hang(connection, log, devices, folder)
+    serve_a_hang(connection, log, devices, folder, owner)
 
 
-def serve_its_number(connection, log, devices, folder):
+def serve_its_number(connection, log, devices, folder, owner):
     """Every answer is the number of the process and of its devices, and how often it was asked."""
     for count in itertools.count(1):
         try:
@@ -195,12 +196,28 @@ def test_a_full_disk_leaves_nothing_in_the_cache(folder, monkeypatch):
     assert [*folder.iterdir()] == []
 
 
+def test_nothing_is_kept_once_the_sources_have_changed(folder, monkeypatch, tmp_path):
+    """The process has imported others than those of the files."""
+    source = tmp_path / "worker.py"
+    source.write_text("first = 1")
+    monkeypatch.setattr(cache, "_RESULT_SOURCES", (str(source),))
+    monkeypatch.setattr(cache, "_imported_sources", functools.cache(cache._digests_of_sources))
+    request, result = CompileRequest(SMALL, CPU), CompileResult("compiled", seconds=1.0)
+    results = cache.ResultCache()
+    results.keep_result(request, "hash", result)
+    assert results.result(request, "hash") == result and results.problem == ""
+    source.write_text("second = 2")
+    results.keep_result(request, "another hash", result)
+    assert results.result(request, "another hash") is None
+    assert "the sources of this project have changed" in results.problem
+
+
 def test_flags_of_the_compiler_are_part_of_what_was_compiled(monkeypatch):
     request, result = CompileRequest(SMALL, CPU), CompileResult("compiled", seconds=1.0)
     cache.ResultCache().keep_result(request, "hash", result)
     assert cache.ResultCache().result(request, "hash") == result
     assert cache.ResultCache().result(request, "another hash") is None
-    for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS"):
+    for name in cache.FLAGS:
         with monkeypatch.context() as flags:
             flags.setenv(name, "--some_flag=1")
             assert cache.ResultCache().result(request, "hash") is None

@@ -109,7 +109,8 @@ def test_slices_have_the_published_interconnect():
 
 
 def test_groups_stand_for_their_members_and_duplicates_are_dropped():
-    names = [target.name for target in targets.find("Colab,gpu-t4,T4,v5e,tpu-v5e,cpu")]
+    duplicates = "Colab,gpu-t4,T4,gpu-t4-1,v5e,tpu-v5e,tpu-v5e:1x1,cpu"
+    names = [target.name for target in targets.find(duplicates)]
     assert names == ["tpu-v5e-1", "gpu-t4", "cpu"]
     assert {target.platform for target in targets.find("all")} == {"cpu", "gpu", "tpu"}
 
