@@ -109,7 +109,7 @@ def export_step(step: FlatStep, target: Target) -> ExportedRequest:
         target,
         tuple(range(step.state_count, len(step.arguments))),
         _reused(step.arguments[: step.state_count], program.out_avals),
-        x64=jax.config.jax_enable_x64,
+        x64=jax.dtypes.canonicalize_dtype("float64") == "float64",
     )
 
 

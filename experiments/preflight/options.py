@@ -58,7 +58,7 @@ class CompilingOptions:
 
     effort: Literal["quick", "full"] = "quick"
     """quick compiles at the compiler's lowest optimization level, which takes a tenth of the time
-    and plans nearly the same memory; full compiles as for a real run."""
+    or less and plans nearly the same memory; full compiles as for a real run."""
     fixed_batch: bool = False
     """Do not search for the largest batch that fits."""
     time_limit: float = 1800.0

@@ -13,7 +13,7 @@ from experiments.preflight.targets import Target
 
 STATES = ("compiled", "lowered", "out_of_memory", "unsupported", "failed")
 
-# The lowest optimization level: a tenth of the compile time, nearly the same memory plan.
+# The lowest optimization level: a tenth of the compile time or less, nearly the same memory plan.
 LOWEST = "O0"
 
 MEMORY_PARTS = ("arguments", "temporaries", "outputs", "code")  # of a `MemoryPlan`

@@ -117,7 +117,9 @@ METRICS: dict[str, Metric] = {
     "break_even_size": Metric(
         "rows", "square matrices from which the device is faster than NumPy, copies included"
     ),
-    "compile_time": Metric("s", "tracing, lowering and compiling the train program"),
+    "compile_time": Metric(
+        "s", "tracing, lowering and compiling the train program; in the preflight compiling alone"
+    ),
     "cache_load_time": Metric(
         "s", "loading the train program from the compilation cache, if it was there"
     ),
