@@ -12,6 +12,7 @@ from jax import Array
 
 from jaxcnn.data.order import epoch_order
 from jaxcnn.data.resident import Data
+from jaxcnn.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,15 @@ def batch_rows(
     Returns:
       ``i32[steps, batch_size]``.
 
+    Raises:
+      InputError: there are fewer rows than a batch has.
+
     >>> np.sort(batch_rows([5, 6, 7, 8], 2, 2, seed=0), axis=None).tolist()
     [5, 6, 7, 8]
     """
     table, per_epoch = np.asarray(rows, np.int32), len(rows) // batch_size
+    if not per_epoch:
+        raise InputError(f"batch size {batch_size} is larger than the {len(rows)} rows to train on")
     orders = [epoch_order(len(rows), seed, epoch) for epoch in range(-(-steps // per_epoch))]
     batches = [order[: per_epoch * batch_size].reshape(per_epoch, batch_size) for order in orders]
     return table[np.concatenate(batches)[:steps]]

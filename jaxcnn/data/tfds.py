@@ -39,7 +39,15 @@ class TfdsSplit:
             raise InputError(
                 f"{self.location} is damaged: {first_line(error)}; prepare it again"
             ) from error
-        return [(example["image"], int(example["label"])) for example in examples]
+        labels = [int(example["label"]) for example in examples]
+        if min(labels, default=0) < 0:
+            raise InputError(f"{self.location} has images without a label (label {min(labels)})")
+        return [(example["image"], label) for example, label in zip(examples, labels, strict=True)]
+
+    @property
+    def is_labeled(self) -> bool:
+        """Whether the first example has a label, which TFDS writes as −1 if it is not public."""
+        return not len(self) or int(self.source[0]["label"]) >= 0
 
 
 def load_named(name: str) -> Callable[[str, Shape, str | None, bool], Dataset]:
@@ -59,8 +67,9 @@ def load(argument: str, shape: Shape, data_dir: str | None, skip_bad: bool) -> D
       skip_bad: not used.
 
     Returns:
-      A dataset of the splits ``train`` and ``test``, or ``validation`` in place of ``test``. If
-      there is only ``train``, a fixed random fifth of it is the test set.
+      A dataset of the splits ``train`` and ``test``, or ``validation`` in place of a ``test`` that
+      is missing or whose labels are not public. If there is neither, a fixed random fifth of
+      ``train`` is the test set.
 
     Raises:
       InputError: the dataset is not prepared, has another file format, or is not an
@@ -206,15 +215,18 @@ def _label_and_channels(argument: str, features: Any) -> tuple[Any, int]:
 
 
 def _train_and_test(argument: str, splits: dict[str, TfdsSplit]) -> tuple[Split, Split, str]:
-    """The training set, the test set, and a note if there is no split named test."""
+    """The training set, the test set, and a note if that is not the split named test."""
     if "train" not in splits:
         raise InputError(
             f"dataset 'tfds:{argument}' has no split 'train', only {', '.join(splits)}"
         )
+    reason = "there is no test split"
     if "test" in splits:
-        return splits["train"], splits["test"], ""
+        if splits["test"].is_labeled:
+            return splits["train"], splits["test"], ""
+        reason = "the split 'test' has no labels"
     if "validation" in splits:
-        note = "the split 'validation' serves as the test set"
+        note = f"{reason}: 'validation' is the test set"
         return splits["train"], splits["validation"], note
     train, test = hold_out(splits["train"], 0.2)
-    return train, test, "there is no test split: a fixed random fifth of 'train' is the test set"
+    return train, test, f"{reason}: a fixed random fifth of 'train' is the test set"

@@ -14,8 +14,9 @@ class Data(MeshStrategy):
 class Fsdp(MeshStrategy):
     """Fully sharded data parallelism: batch, parameters and optimizer state divided.
 
-    In each step the parameters are gathered once, in the precision of the computation, for the
-    forward and the backward pass; each device sums and applies its own part of the gradients.
+    In each step, or microbatch, the parameters are gathered once, in the precision of the
+    computation, for the forward and the backward pass; each device sums and applies its own part of
+    the gradients.
 
     References:
       Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter

@@ -105,6 +105,16 @@ class Packing:
         pairs = zip(leaves, zeros, strict=True)
         return jax.tree.unflatten(structure, [zero if x is None else x for x, zero in pairs])
 
+    def changed_elsewhere(self, part: int, before: PyTree, after: PyTree) -> list[str]:
+        """The paths of leaves that a function of one part has replaced in another part."""
+        others = set(range(len(jax.tree.leaves(self.whole)))) - set(self._places[part])
+        pairs = zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True)
+        return [
+            jax.tree_util.keystr(path, simple=True, separator=".")
+            for place, ((path, leaf), next_leaf) in enumerate(pairs)
+            if place in others and leaf is not next_leaf
+        ]
+
     def select(self, part: int, tree: PyTree) -> PyTree:
         """One part of a whole tree."""
         leaves = jax.tree.leaves(tree)

@@ -12,7 +12,7 @@ from jaxcnn.parallel.strategy import Strategy
 from jaxcnn.training.checkpoint import Checkpoints, Restored
 from jaxcnn.training.fit_config import FitConfig
 from jaxcnn.training.history import History
-from jaxcnn.training.loop import Evaluate, Watcher, fit
+from jaxcnn.training.loop import Evaluate, Interrupted, Watcher, fit
 from jaxcnn.training.multi_step import evaluate_dataset, multi_step
 from jaxcnn.training.objective import Metrics
 from jaxcnn.training.state import TrainState
@@ -115,7 +115,8 @@ class ResidentTraining:
         """Trains from a state, or from the last save if there are checkpoints; see `training.fit`.
 
         Args:
-          state: as `training.create` returns it; it stays valid.
+          state: as `training.create` returns it, or one that was trained for whole epochs before,
+            which is trained for those of `config` more; it stays valid.
           evaluate: of the validation set, from `evaluator`.
           config: how long to train; a stage after the first begins with a new optimizer state.
           checkpoints: to resume from and to save to; None saves nothing.
@@ -126,9 +127,10 @@ class ResidentTraining:
           host.
 
         Raises:
-          InputError: the checkpoints belong to another run, or an epoch of the configuration has
-            another number of steps than that of the examples.
-          NonFiniteLossError, Interrupted: see `training.fit`.
+          InputError: the checkpoints belong to another run, an epoch of the configuration has
+            another number of steps than that of the examples, or the state is within an epoch.
+          NonFiniteLossError: see `training.fit`.
+          Interrupted: see `training.fit`; its states are on the host.
         """
         if config.steps_per_epoch != self.steps_per_epoch:
             raise InputError(
@@ -138,7 +140,7 @@ class ResidentTraining:
         strategy = self.strategy
         like = strategy.abstract_saved(state)
         start = (checkpoints.restore(like) if checkpoints else None) or Restored(
-            state, None, History()
+            state, None, History(stage_step=_whole_epochs(int(state.step), config.steps_per_epoch))
         )
 
         def begin_stage(best: TrainState, stage: int, step: int) -> TrainState:
@@ -146,22 +148,37 @@ class ResidentTraining:
             return strategy.place(self.step.restart(best, step=step, lr_scale=float(best.lr_scale)))
 
         saving = {"save": strategy.saver(checkpoints)} if checkpoints else {}
-        last, best, history = fit(
-            strategy.place(start.state),
-            self.run_steps,
-            evaluate,
-            config,
-            step=int(start.state.step),
-            history=start.history,
-            best=start.best and strategy.place(start.best),
-            begin_stage=begin_stage,
-            watcher=watcher,
-            **saving,
-        )
+        try:
+            last, best, history = fit(
+                strategy.place(start.state),
+                self.run_steps,
+                evaluate,
+                config,
+                step=int(start.state.step),
+                history=start.history,
+                best=start.best and strategy.place(start.best),
+                begin_stage=begin_stage,
+                watcher=watcher,
+                **saving,
+            )
+        except Interrupted as interrupted:
+            interrupted.state = strategy.fetch(interrupted.state)
+            interrupted.best = interrupted.best and strategy.fetch(interrupted.best)
+            raise
         return Restored(strategy.fetch(last), strategy.fetch(best), history)
 
     def _place_count(self, count: int) -> jax.Array:
         return self.strategy.place_data(np.int32(count))
+
+
+def _whole_epochs(step: int, steps_per_epoch: int) -> int:
+    """The step of a state that was trained before, which must be at the end of an epoch."""
+    if step % steps_per_epoch:
+        raise InputError(
+            f"the state has taken {step} steps, which are not whole epochs of {steps_per_epoch}: "
+            "train it with the examples and the batch size of before, or resume from checkpoints"
+        )
+    return step
 
 
 def resident_training(
@@ -187,8 +204,8 @@ def resident_training(
       flips: mirror each image in every second epoch, see `jaxcnn.data.order.alternating_flips`.
 
     Raises:
-      InputError: arrays of other shapes or dtypes, or a batch size that the strategy cannot divide
-        or that is larger than the training set.
+      InputError: arrays of other shapes or dtypes, a batch size that the strategy cannot divide
+        or that is larger than the training set, or a seed that is no unsigned 32-bit number.
 
     >>> import optax
     >>> from jaxcnn import models, parallel, training
@@ -206,6 +223,8 @@ def resident_training(
             f"batch size {batch_size} is larger than the training set of {len(labels)} images: "
             "choose a smaller one"
         )
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed {seed}: must lie between 0 and {2**32 - 1}")
     feed = ResidentFeed(len(labels), batch_size, flips)
     return ResidentTraining(
         strategy,

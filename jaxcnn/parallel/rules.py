@@ -51,7 +51,8 @@ class Rule:
         this number of axes. Or `LargestAxis`, for any number.
       kind: ``parameter``, or ``statistic`` for what the network itself updates, such as running
         means.
-      strict: an array that matches but cannot be divided is an error; else it is replicated.
+      strict: an array that matches but cannot be divided is an error; else it is replicated, as
+        `LargestAxis` always does with an array without such an axis.
     """
 
     path: str

@@ -79,18 +79,28 @@ class StagedNetwork:
           state: the part of the stage; its `params`, `frozen` and `model_state` are used.
           x: the inputs of the stage: preprocessed images in the first.
           train, batch_rows: see `Network.apply`.
+
+        Raises:
+          InputError: a function among the layers changes an array that no layer of the stage has.
         """
         packings = self.packings
+        whole = packings["model_state"].complete(stage, state.model_state)
         x = x if stage else x.astype(network.precision.compute)
         outputs, model_state = network.apply(
             packings["params"].complete(stage, state.params),
             packings["frozen"].complete(stage, state.frozen),
-            packings["model_state"].complete(stage, state.model_state),
+            whole,
             x,
             train=train,
             batch_rows=batch_rows,
             layers=functools.partial(run_layers, layers=self.stages[stage]),
         )
+        if changed := packings["model_state"].changed_elsewhere(stage, whole, model_state):
+            raise InputError(
+                f"stage {stage + 1} of strategy 'pipeline' changes {', '.join(changed)}, which "
+                "belongs to no layer of that stage: name the layer that has it in sequence(), and "
+                "not only a function that calls it"
+            )
         outputs = cast(outputs, jnp.float32) if stage == self.last else outputs
         return outputs, packings["model_state"].select(stage, model_state)
 
@@ -160,6 +170,12 @@ def _packings(
 
     def parts(tree: Shapes) -> tuple[Shapes, ...]:
         paths = [_keys(path) for path, _ in jax.tree.leaves_with_path(tree)]
+        for path in paths:
+            if path not in stage_of:
+                raise InputError(
+                    f"network {type(model).__name__}: {'.'.join(map(str, path))} is no flax.nnx "
+                    "variable of one array, which strategy 'pipeline' needs: choose another one"
+                )
         return tuple(
             select_paths(tree, [path for path in paths if stage_of[path] == stage])
             for stage in range(len(stages))
@@ -192,7 +208,7 @@ def costs(network: Network, state: Shapes, images: Shapes, ranges: Sequence[Rang
 
 
 def _keys(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(entry.key for entry in path)
+    return tuple(getattr(entry, "key", entry) for entry in path)
 
 
 def _spec(field: str) -> PartitionSpec:

@@ -64,7 +64,7 @@ def batch_multiple(name: str, available: int, mesh: str | None = None) -> int:
 
 
 def state_copies(name: str, available: int) -> int:
-    """The number of copies of the train state that a strategy, or ``auto``, has on its devices.
+    """The number of devices that hold a copy of the train state, or a share of it, by strategy.
 
     >>> state_copies("data", 8), state_copies("pipeline", 8)
     (8, 1)

@@ -75,7 +75,7 @@ class Strategy(abc.ABC):
 
     @classmethod
     def state_copies(cls, available: int) -> int:
-        """The number of copies of the train state on all devices together."""
+        """The number of devices that hold the train state, or a share of it, each on its own."""
         return cls.device_count(available)
 
     def for_step(self, step: TrainStep, state: Shapes, batch: Shapes) -> "Strategy":

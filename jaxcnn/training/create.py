@@ -1,6 +1,7 @@
 """From a module and an optimizer to a train state and the step that advances it."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +67,8 @@ def create(
 
     Raises:
       InputError: a model or a trainable layer that is not an NNX module, an unknown precision or
-        layer, a value that is not allowed, or a setting of a layer that cannot be hashed.
+        layer, a value that is not allowed, parameters of another precision than float32, a setting
+        of a layer that cannot be hashed, or label smoothing with an objective without it.
 
     >>> from jaxcnn import models
     >>> state, step = create(models.build("logistic"), optax.sgd(0.1))
@@ -89,6 +91,7 @@ def create(
     if accelerate:
         model = fast_layers.accelerate(model)
     _make_settings_hashable(model)
+    _require_float32(model)
     is_trainable = nnx.All(nnx.Param, lambda path, _: not trainable or path[0] in trainable)
     graphdef, *states = nnx.split(model, is_trainable, nnx.Param, ...)
     params, frozen, rest = map(nnx.to_pure_dict, states)
@@ -144,9 +147,28 @@ def _training_objective(objective: Objective, label_smoothing: float) -> Objecti
     """The objective of `TrainStep`."""
     if not 0 <= label_smoothing < 1:
         raise InputError(f"label smoothing {label_smoothing}: must be 0 or lie between 0 and 1")
-    return (
-        functools.partial(objective, label_smoothing=label_smoothing) if label_smoothing else None
-    )
+    if not label_smoothing:
+        return None
+    parameters = inspect.signature(objective).parameters.values()
+    if not any(
+        parameter.name == "label_smoothing" or parameter.kind == parameter.VAR_KEYWORD
+        for parameter in parameters
+    ):
+        raise InputError(
+            f"label smoothing {label_smoothing}: the objective does not take label_smoothing; give "
+            "it that argument, or leave label_smoothing 0"
+        )
+    return functools.partial(objective, label_smoothing=label_smoothing)
+
+
+def _require_float32(model: nnx.Module) -> None:
+    for path, variable in nnx.to_flat_state(nnx.state(model, nnx.Param)):
+        for leaf in jax.tree.leaves(variable):
+            if jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.dtype != jnp.float32:
+                raise InputError(
+                    f"parameter {'.'.join(map(str, path))} is {leaf.dtype}: parameters are kept in "
+                    "float32; precision='bfloat16' computes with them in another precision"
+                )
 
 
 def _make_settings_hashable(model: nnx.Module) -> None:

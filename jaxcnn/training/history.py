@@ -57,28 +57,41 @@ class History:
     epoch_totals: dict[str, float] = field(default_factory=dict)
     recent: list[float] = field(default_factory=list)
 
-    def add_dispatch(self, steps: int, seconds: float, metrics: dict[str, Any]) -> None:
+    def add_dispatch(
+        self,
+        steps: int,
+        seconds: float,
+        metrics: dict[str, Any],
+        target_loss: float | None = None,
+    ) -> None:
         """Records a dispatch and adds its metrics, arrays ``f32[steps]``, to the current epoch.
 
         Sums of float32 values in float64 are exact here, so that an epoch's mean does not depend on
-        where its dispatches ended.
+        where its dispatches ended. So does the step at which the mean loss of the last `RECENT`
+        steps first was at most `target_loss`; the time of a step is an equal part of its dispatch.
         """
+        losses = (metrics["loss"] + metrics.get("penalty", 0.0)) / metrics["count"]
+        series = [*self.recent, *losses.tolist()]
+        if target_loss is not None and self.target_loss_step is None:
+            self._note_target_loss(target_loss, series, steps, seconds)
+        self.recent = series[-RECENT:]
         self.dispatches.append([steps, seconds, self.sessions])
         self.seconds += seconds
         self.epoch_totals = {
             name: self.epoch_totals.get(name, 0.0) + float(values.sum(dtype="float64"))
             for name, values in metrics.items()
         }
-        losses = (metrics["loss"] + metrics.get("penalty", 0.0)) / metrics["count"]
-        self.recent = [*self.recent, *losses.tolist()][-RECENT:]
 
-    def note_target_loss(self, target: float | None) -> None:
-        """Records when the mean training loss of the last `RECENT` steps first is <= `target`."""
-        if target is None or self.target_loss_seconds is not None or len(self.recent) < RECENT:
-            return
-        if sum(self.recent) / RECENT <= target:
-            self.target_loss_seconds = self.seconds
-            self.target_loss_step = sum(steps for steps, *_ in self.dispatches)
+    def _note_target_loss(
+        self, target: float, series: list[float], steps: int, seconds: float
+    ) -> None:
+        """Records the first step of a dispatch, whose losses end `series`, to reach the target."""
+        before = len(series) - steps
+        for end in range(max(RECENT, before + 1), len(series) + 1):
+            if sum(series[end - RECENT : end]) / RECENT <= target:
+                self.target_loss_step = sum(count for count, *_ in self.dispatches) + end - before
+                self.target_loss_seconds = self.seconds + seconds * (end - before) / steps
+                return
 
     def begin_stage(self, step: int) -> None:
         """Begins the next stage at `step`."""

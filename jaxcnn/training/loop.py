@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxcnn import distributed
+from jaxcnn.errors import InputError
 from jaxcnn.training.fit_config import FitConfig
 from jaxcnn.training.history import History
 from jaxcnn.training.interrupt import deferred_interrupts
@@ -78,7 +79,7 @@ def fit(
     history: History | None = None,
     best: TrainState | None = None,
     save: Save = lambda state, best, history: None,
-    begin_stage: BeginStage = lambda best, stage, step: best,
+    begin_stage: BeginStage | None = None,
     watcher: Watcher | None = None,
 ) -> tuple[TrainState, TrainState, History]:
     """Trains until `config` says that it is done.
@@ -91,30 +92,36 @@ def fit(
       config: see `FitConfig`.
       step, history, best: from an earlier session that this one resumes.
       save: called with the state, the best state and the history when they should be kept.
-      begin_stage: ``begin_stage(best, stage, step)`` returns the state a later stage starts from.
+      begin_stage: ``begin_stage(best, stage, step)`` returns the state a later stage starts from,
+        which is donated: a copy of `best` with that step. Required if there is more than one stage.
       watcher: receives progress events.
 
     Returns:
       The last state, the state after the best epoch by what is monitored, the history.
 
     Raises:
+      InputError: there are later stages, but no `begin_stage`.
       NonFiniteLossError: at once, with the step; what was saved before stays as it is.
       Interrupted: after Ctrl-C or SIGTERM, in this process or in another one, once the state is
         saved; it has what would be returned.
     """
+    if config.stages > 1 and begin_stage is None:
+        raise InputError(
+            f"FitConfig.stages={config.stages}: fit needs begin_stage, which makes the state that "
+            "a later stage starts from"
+        )
     history = history or History()
     saved_at = time.perf_counter()
     with deferred_interrupts() as interrupted:
         while not config.done(step, history):
-            if config.stage_over(step, history):
+            if begin_stage and config.stage_over(step, history):
                 history.begin_stage(step)
                 state = begin_stage(best, history.stage, step)
             (size,) = distributed.maximum((_dispatch_size(history),))
             count = min(size, config.dispatch_limit(step))
             state, metrics, seconds = _timed(run_steps, state, step, count)
             _require_finite(metrics["loss"], step, history)
-            history.add_dispatch(count, seconds, metrics)
-            history.note_target_loss(config.target_loss)
+            history.add_dispatch(count, seconds, metrics, config.target_loss)
             step += count
             if watcher:
                 loss = float(metrics["loss"][-1] / metrics["count"][-1])

@@ -35,8 +35,8 @@ class Network:
       precision: see `precision.Precision`.
       preprocess: ``preprocess(images, keys)``, run inside the compiled step: normalisation, and
         augmentation where `keys` are given.
-      objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimised,
-        ``correct`` and ``count``.
+      objective: ``objective(outputs, batch)``, a dict with the summed ``loss`` that is minimized,
+        ``correct``, and ``count``, the number of rows that are summed: those whose mask is 1.
       trainable: names of the layers to train, all if empty; the others run in evaluation mode.
       random_state: paths in `model_state` of the keys and counters of random numbers.
     """

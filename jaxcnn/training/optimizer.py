@@ -91,7 +91,7 @@ def optimizer(
     )
     if name in DECOUPLED:
         transformation = OPTIMIZERS[name](rate, weight_decay, weight_decay_layers)
-    elif weight_decay:
+    elif weight_decay or weight_decay_layers:
         raise InputError(
             f"optimizer {name!r} has no decoupled weight decay: pass weight_decay to "
             f"training.create, which adds it to the loss, or choose {' or '.join(DECOUPLED)}"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from jaxcnn import data
@@ -145,3 +146,28 @@ def test_a_dataset_without_labels_is_an_error():
     }
     with pytest.raises(InputError, match="not an image-classification dataset"):
         tfds._label_and_channels("coco", features)
+
+
+class Source(list):
+    """A data source of examples with these labels."""
+
+    def __getitems__(self, rows):
+        return [self[row] for row in rows]
+
+
+def split(*labels: int) -> tfds.TfdsSplit:
+    image = np.zeros((2, 2, 1), np.uint8)
+    return tfds.TfdsSplit(Source({"image": image, "label": label} for label in labels), "split", 0)
+
+
+def test_a_test_split_whose_labels_are_not_public_is_not_the_test_set():
+    """TFDS writes -1 for them, as in ImageNet's."""
+    train, hidden, validation = split(*range(10)), split(-1, -1), split(1, 2, 3)
+    with pytest.raises(InputError, match=r"images without a label \(label -1\)"):
+        hidden.read([0, 1])
+    splits = {"train": train, "test": hidden, "validation": validation}
+    _, test, note = tfds._train_and_test("name", splits)
+    assert len(test) == 3 and note == "the split 'test' has no labels: 'validation' is the test set"
+    _, test, note = tfds._train_and_test("name", {"train": train, "test": hidden})
+    assert len(test) == 2 and note.startswith("the split 'test' has no labels: a fixed random")
+    assert tfds._train_and_test("name", {"train": train, "test": validation})[2] == ""

@@ -127,9 +127,33 @@ class Hidden(SequentialNetwork):
         return flatten, self.first, self.second, lambda x: self.third(x)
 
 
+class HiddenNorm(SequentialNetwork):
+    """A batch norm without parameters, and dropout, that only functions of the sequence call."""
+
+    def __init__(self, rngs: nnx.Rngs, hidden: nnx.Module):
+        self.first = nnx.Linear(64, 64, rngs=rngs)
+        self.second = nnx.Linear(64, 10, rngs=rngs)
+        self.hidden = hidden
+
+    def sequence(self):
+        return flatten, self.first, self.second, lambda x: self.hidden(x)
+
+
+class Table(SequentialNetwork):
+    """A layer with a plain array."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.first, self.second = (nnx.Linear(64, 64, rngs=rngs) for _ in range(2))
+        self.first.table = jnp.arange(12.0)
+
+    def sequence(self):
+        return flatten, self.first, self.second
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
+        (Table, r"network Table: first\.table is no flax\.nnx variable of one array"),
         (Tied, "network Tied: layer Linear of stage 2 shares an array with an earlier stage"),
         (Hidden, "network Hidden: its parameter third.* belongs to no layer of sequence"),
     ],
@@ -160,3 +184,23 @@ def test_padding_is_zero_and_shared_leaves_are_in_every_part():
         "int32": [[7], [7]],
     }
     jax.tree.map(np.testing.assert_array_equal, packed.unpack(buffers), whole)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "path"),
+    [
+        (nnx.Dropout(0.5, rngs=nnx.Rngs(0)), r"hidden\.rngs\..*count"),
+        (
+            nnx.BatchNorm(10, use_scale=False, use_bias=False, rngs=nnx.Rngs(0)),
+            r"hidden\.mean, hidden\.var",
+        ),
+    ],
+    ids=["dropout", "batch norm"],
+)
+def test_a_function_may_not_change_what_no_layer_has(hidden, path, devices):
+    """Its array would be zero in the second stage, and its change would be lost."""
+    (batch,) = random_batches(count=1)
+    state, step = training.create(HiddenNorm(nnx.Rngs(0), hidden), optax.sgd(0.1))
+    with pytest.raises(InputError, match=f"stage 2 of strategy 'pipeline' changes {path}, which"):
+        strategy = parallel.strategy("pipeline", devices[:2]).for_step(step, state, batch)
+        strategy.compile(step)(strategy.place(state), strategy.place_batch(batch))

@@ -1,5 +1,9 @@
 """Training on resident arrays: the same as the steps one by one, resumed, and what is refused."""
 
+import functools
+import os
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -174,3 +178,44 @@ def test_steps_beyond_the_end_of_an_epoch_are_refused(devices):
     for step, count, left in ((0, 3, 2), (1, 2, 1), (0, 0, 2)):
         with pytest.raises(InputError, match=f"{count} steps after step {step}: .* {left} left"):
             loop.run_steps(placed, step, count)
+
+
+def test_a_state_that_was_trained_before_is_trained_for_as_many_epochs_more(devices):
+    state, loop = prepare("jit", devices)
+    evaluate = loop.evaluator(IMAGES, LABELS)
+    first = loop.fit(state, evaluate, config(loop, epochs=1))
+    second = loop.fit(first.state, evaluate, config(loop, epochs=2))
+    assert int(second.state.step) == 6 and len(second.history.epochs) == 2
+    expected = step_by_step(state, loop, epochs=3)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
+        second.state.params,
+        expected.params,
+    )
+    half = first.state.replace(step=jnp.int32(1))
+    with pytest.raises(InputError, match="1 steps, which are not whole epochs of 2"):
+        loop.fit(half, evaluate, config(loop))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_is_an_unsigned_number_of_32_bits(seed, devices):
+    with pytest.raises(InputError, match=f"seed {seed}: must lie between 0 and 4294967295"):
+        prepare("jit", devices, seed=seed)
+
+
+def test_the_states_of_an_interrupted_run_are_on_the_host(devices):
+    state, loop = prepare("pmap", devices)
+
+    class Stop:
+        def on_dispatch(self, step, loss, steps, seconds):
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def on_epoch(self, entry, best):
+            pass
+
+    with pytest.raises(training.Interrupted) as interrupted:
+        loop.fit(state, loop.evaluator(IMAGES, LABELS), config(loop, epochs=9), watcher=Stop())
+    for kept in (interrupted.value.state, interrupted.value.best):
+        assert jax.tree.map(np.shape, kept.params) == jax.tree.map(np.shape, state.params)
+        assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(kept.params))

@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import linen, nnx
 
-from jaxcnn import training
+from jaxcnn import models, training
 from jaxcnn.errors import InputError
 from jaxcnn.models.adapters import from_linen
 
@@ -156,3 +156,19 @@ def test_layers_of_linen_have_one_mode_and_are_trained_together():
     model = from_linen(Net(), (2, 2, 3), nnx.Rngs(0))
     with pytest.raises(InputError, match="trainable layer 'out' is not a Flax NNX module"):
         training.create(model, optax.sgd(0.1), trainable=("out",))
+
+
+def test_parameters_of_another_precision_are_refused():
+    model = nnx.Linear(4, 3, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    with pytest.raises(InputError, match=r"parameter bias is bfloat16: .* precision='bfloat16'"):
+        training.create(model, optax.sgd(0.1))
+
+
+def test_label_smoothing_needs_an_objective_that_has_it():
+    def objective(outputs, batch):
+        return {}
+
+    with pytest.raises(InputError, match="the objective does not take label_smoothing"):
+        training.create(
+            models.build("logistic"), optax.sgd(0.1), objective=objective, label_smoothing=0.1
+        )

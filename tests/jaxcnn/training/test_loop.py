@@ -254,7 +254,9 @@ def test_a_stage_starts_from_the_best_state_and_the_last_stage_ends_the_run():
 def test_without_patience_a_stage_ends_after_its_epochs():
     config = FitConfig(epochs=1, steps_per_epoch=3, stages=2)
     assert config.steps == 6
-    _, _, history = fit(config, 0.5, 0.6)
+    with pytest.raises(InputError, match="stages=2: fit needs begin_stage"):
+        fit(config, 0.5, 0.6)
+    _, _, history = fit(config, 0.5, 0.6, begin_stage=lambda best, stage, step: best)
     assert [(entry["stage"], entry["step"]) for entry in history.epochs] == [(1, 3), (2, 6)]
 
 
@@ -297,20 +299,32 @@ def test_the_target_loss_is_compared_with_the_mean_of_the_last_hundred_steps():
         if harmonic[step - 1] - (harmonic[step - 101] if step > 100 else 0) <= 2.0
     )
 
-    config = FitConfig(epochs=1, steps_per_epoch=1000, target_loss=0.02, save_every=1)
+    config = FitConfig(epochs=1, steps_per_epoch=1000, target_loss=0.02)
     _, _, history = fit(config, 0.5)
     assert history.target_loss_step == first == 116
+    assert len(history.dispatches) < 100 and 0 < history.target_loss_seconds < history.seconds
     _, _, history = fit(FitConfig(epochs=1, steps_per_epoch=1000, target_loss=1e-9), 0.5)
     assert history.target_loss_step is history.target_loss_seconds is None
 
 
 def test_the_penalty_is_part_of_the_loss_that_is_compared_with_the_target():
-    history = History()
-    history.add_dispatch(100, 3.0, unit_metrics(100) | {"penalty": np.full(100, 0.5)})
-    history.note_target_loss(1.4)
-    assert history.target_loss_seconds is None
-    history.note_target_loss(1.5)
-    assert history.target_loss_seconds == 3.0
+    metrics = unit_metrics(100) | {"penalty": np.full(100, 0.5)}
+    for target, seconds in ((1.4, None), (1.5, 3.0)):
+        history = History()
+        history.add_dispatch(100, 3.0, metrics, target)
+        assert history.target_loss_seconds == seconds
+
+
+def test_a_target_loss_is_reached_at_the_same_step_however_steps_are_dispatched():
+    """101 losses of 1, then 99 of 0: the mean of a hundred is 0.5 after 151 steps."""
+    losses = np.repeat([1.0, 0.0], [101, 99])
+    for size in (1, 50, 200):
+        history = History()
+        for start in range(0, 200, size):
+            part = unit_metrics(size) | {"loss": losses[start : start + size]}
+            history.add_dispatch(size, 0.25 * size, part, 0.5)
+        assert history.target_loss_step == 151
+        assert history.target_loss_seconds == pytest.approx(0.25 * 151)
 
 
 def test_dispatches_grow_towards_half_a_second():

@@ -138,3 +138,8 @@ def test_numbers_that_are_not_allowed(changes, message):
     rate = options.pop("learning_rate")
     with pytest.raises(InputError, match=message):
         optimizer("adamw", rate, "cosine", steps_per_epoch=1, **options)
+
+
+def test_layers_of_a_decay_that_an_optimizer_does_not_have_are_refused():
+    with pytest.raises(InputError, match="'sgd' has no decoupled weight decay"):
+        optimizer("sgd", 0.1, "constant", steps=1, steps_per_epoch=1, weight_decay_layers=("out",))
