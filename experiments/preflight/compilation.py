@@ -36,12 +36,11 @@ def compile_lowered(
 
     The code of kernels is generated after the memory is planned, and is not run. At the lowest
     level it is therefore not optimized: generating it would take three quarters of the time for a
-    GPU, and nine tenths for a TPU.
-    A GPU's kernels that another program has too are not generated again, even if they were
-    generated for another GPU. A TPU's are generated for small tiles.
+    GPU, and nine tenths for a TPU. A GPU's kernels that another program has too are not generated
+    again, even if they were generated for another GPU. A TPU's are generated for small tiles.
 
-    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. If
-    a kernel needs larger tiles than a TPU's options allow, or libtpu does not know these options
+    If XLA finds no tiles for a product in Triton, the program is compiled without Triton. If a
+    kernel needs larger tiles than a TPU's options allow, or libtpu does not know these options
     (0.0.42 does not), the program is compiled without them.
 
     Args:

@@ -33,12 +33,7 @@ class TfdsSplit:
         return len(self.source)
 
     def read(self, rows: Sequence[int]) -> list[Example]:
-        try:
-            examples = self.source.__getitems__(list(rows))
-        except Exception as error:  # a damaged file shows only now, by any exception of its reader
-            raise InputError(
-                f"{self.location} is damaged: {first_line(error)}; prepare it again"
-            ) from error
+        examples = self._read(rows)
         labels = [int(example["label"]) for example in examples]
         if min(labels, default=0) < 0:
             raise InputError(f"{self.location} has images without a label (label {min(labels)})")
@@ -47,7 +42,15 @@ class TfdsSplit:
     @property
     def is_labeled(self) -> bool:
         """Whether the first example has a label, which TFDS writes as −1 if it is not public."""
-        return not len(self) or int(self.source[0]["label"]) >= 0
+        return not len(self) or int(self._read([0])[0]["label"]) >= 0
+
+    def _read(self, rows: Sequence[int]) -> list[dict[str, Any]]:
+        try:
+            return self.source.__getitems__(list(rows))
+        except Exception as error:  # a damaged file shows only now, by any exception of its reader
+            raise InputError(
+                f"{self.location} is damaged: {first_line(error)}; prepare it again"
+            ) from error
 
 
 def load_named(name: str) -> Callable[[str, Shape, str | None, bool], Dataset]:

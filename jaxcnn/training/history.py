@@ -67,7 +67,7 @@ class History:
         """Records a dispatch and adds its metrics, arrays ``f32[steps]``, to the current epoch.
 
         Sums of float32 values in float64 are exact here, so that an epoch's mean does not depend on
-        where its dispatches ended. So does the step at which the mean loss of the last `RECENT`
+        where its dispatches ended. Nor does the step at which the mean loss of the last `RECENT`
         steps first was at most `target_loss`; the time of a step is an equal part of its dispatch.
         """
         losses = (metrics["loss"] + metrics.get("penalty", 0.0)) / metrics["count"]
