@@ -31,7 +31,7 @@ class TrainStep:
       optimizer: an `optax` transformation.
       penalty: ``penalty(params)``, a term of the loss that does not depend on the batch.
       ema_decay: decay of the averaged parameters; 0 for none.
-      objective: what is minimised in training, if it is not that of the network, which evaluation
+      objective: what is minimized in training, if it is not that of the network, which evaluation
         uses.
       mix: ``mix(images, batch, key)``, see `jaxcnn.data.mixing.Mixing`; None for no mixing.
       microbatches: the number of parts of a batch that are computed one after the other.
@@ -101,7 +101,7 @@ class TrainStep:
 
     @property
     def training_objective(self) -> Objective:
-        """The objective that is minimised."""
+        """The objective that is minimized."""
         return self.objective or self.network.objective
 
     def _gradients(
