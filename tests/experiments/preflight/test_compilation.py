@@ -3,21 +3,28 @@
 The compiler of GPUs, 4 GB of packages, is replaced by one that notes its options.
 """
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import jax
 import pytest
 
-from experiments.preflight import targets
+from experiments.preflight import libraries, targets
 from experiments.preflight.compilation import compile_lowered
 from experiments.preflight.compiler_process import CompilerProcess
 from experiments.preflight.result import LOWEST
 from tests.support.forked import ForkedPython
+from tests.support.paths import ROOT
 
 H100, V5E, CPU = (targets.target(name) for name in ("gpu-h100", "tpu-v5e-1", "cpu"))
+needs_libtpu = pytest.mark.skipif(
+    not libraries.version("libtpu"), reason="libtpu exists only for Linux"
+)
 CACHE = "xla_gpu_kernel_cache_file"
 
 
@@ -125,6 +132,34 @@ def test_other_programs_are_compiled_as_jax_compiles_them(tmp_path, target, leve
     assert compile_lowered(lowered, target, level, tmp_path / "kernels") == "executable"
     assert lowered.options == [{}]
     assert jax.config.jax_optimization_level == (level or "UNKNOWN")
+
+
+PLANS = """
+import dataclasses, json, os
+import jax
+from experiments.measure.memory import memory_plan
+from experiments.preflight import compilation, result, targets, worker
+from experiments.preflight.program import ProgramSpec
+
+os.environ.update(worker.LIBTPU_VARIABLES)
+target = targets.target("tpu-v5e-1")
+spec = ProgramSpec("lenet_like", 128, "jit", "float32", 28)
+lowered = worker._lowered(spec, target, result.LOWEST, False)
+quick = compilation.compile_lowered(lowered, target, result.LOWEST)
+plain = lowered.compile()  # at the level that is set now
+print(json.dumps([dataclasses.asdict(memory_plan(program)) for program in (quick, plain)]))
+"""
+
+
+@needs_libtpu
+def test_small_tiles_leave_the_plan_of_memory_as_it_is_but_for_the_code():
+    process = subprocess.run(
+        [sys.executable, "-c", PLANS], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    quick, plain = json.loads(process.stdout.splitlines()[-1])
+    if libraries.version("libtpu") != "0.0.42":  # which does not know small tiles
+        assert quick.pop("code") < plain.pop("code")
+    assert quick == plain and plain["temporaries"] > 2**20
 
 
 def temporary_folders(folder: Path) -> list[Path]:
