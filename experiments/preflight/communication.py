@@ -28,8 +28,8 @@ def communication_bound(
     if collectives is None or target.interconnect is None:
         return None
     per_chip = target.devices // target.chips
-    chips = (max(1, size // per_chip) for size in groups if size > 1)
-    smallest_group = min([target.chips, *chips])
+    chip_counts = (max(1, size // per_chip) for size in groups if size > 1)
+    smallest_group = min([target.chips, *chip_counts])
     outgoing = target.interconnect.value / 2  # the figure is of both directions together
     sent = bytes_sent(collectives, smallest_group, switch_adds=_switch_adds(target))
     return sent / (outgoing * used_links(target))

@@ -24,10 +24,16 @@ from jaxcnn import parallel
 Metrics = dict[str, float]
 ESTIMATE, MEASURED = "estimate: ", "measured: "  # with which remarks of a single case begin
 NO_ESTIMATE = "no estimate: "
-# With which remarks of `figures` begin.
-_REMARKS = (ESTIMATE, MEASURED, NO_ESTIMATE, "no bound on ", "interconnect: ", "the bound is ")
-# A remark about the run that made the record, not about later ones.
-_PASSING = (NOT_KEPT,)
+# With which remarks begin that are replaced: those of `figures`, and one about a run, not its result.
+_REMARKS = (
+    ESTIMATE,
+    MEASURED,
+    NO_ESTIMATE,
+    "no bound on ",
+    "interconnect: ",
+    "the bound is ",
+    NOT_KEPT,
+)
 # Metrics of `figures`, besides those with ``_bound`` or ``_estimate`` in their names.
 _METRICS = (
     "flops_per_step",
@@ -177,7 +183,7 @@ def with_current_figures(
         results=results,
     )
     others = {name: value for name, value in metrics.items() if not _is_figure(name)}
-    texts = [text for text in origin.get("remarks", []) if not text.startswith(_REMARKS + _PASSING)]
+    texts = [text for text in origin.get("remarks", []) if not text.startswith(_REMARKS)]
     provenance = origin | {"remarks": [*current.remarks, *texts], "limit": current.limit}
     return dataclasses.replace(record, metrics=others | current.metrics, provenance=provenance)
 

@@ -174,7 +174,7 @@ def _packings(
             if path not in stage_of:
                 raise InputError(
                     f"network {type(model).__name__}: {'.'.join(map(str, path))} is no flax.nnx "
-                    "variable of one array, which strategy 'pipeline' needs: choose another one"
+                    "variable of one array, which 'pipeline' needs: choose another strategy"
                 )
         return tuple(
             select_paths(tree, [path for path in paths if stage_of[path] == stage])

@@ -127,8 +127,8 @@ class Hidden(SequentialNetwork):
         return flatten, self.first, self.second, lambda x: self.third(x)
 
 
-class HiddenNorm(SequentialNetwork):
-    """A batch norm without parameters, and dropout, that only functions of the sequence call."""
+class HiddenState(SequentialNetwork):
+    """A layer without parameters but with state, that only a function of the sequence calls."""
 
     def __init__(self, rngs: nnx.Rngs, hidden: nnx.Module):
         self.first = nnx.Linear(64, 64, rngs=rngs)
@@ -200,7 +200,7 @@ def test_padding_is_zero_and_shared_leaves_are_in_every_part():
 def test_a_function_may_not_change_what_no_layer_has(hidden, path, devices):
     """Its array would be zero in the second stage, and its change would be lost."""
     (batch,) = random_batches(count=1)
-    state, step = training.create(HiddenNorm(nnx.Rngs(0), hidden), optax.sgd(0.1))
+    state, step = training.create(HiddenState(nnx.Rngs(0), hidden), optax.sgd(0.1))
     with pytest.raises(InputError, match=f"stage 2 of strategy 'pipeline' changes {path}, which"):
         strategy = parallel.strategy("pipeline", devices[:2]).for_step(step, state, batch)
         strategy.compile(step)(strategy.place(state), strategy.place_batch(batch))
