@@ -24,7 +24,7 @@ from jaxcnn import parallel
 Metrics = dict[str, float]
 ESTIMATE, MEASURED = "estimate: ", "measured: "  # with which remarks of a single case begin
 NO_ESTIMATE = "no estimate: "
-# With which remarks begin that are replaced: those of `figures`, and one about a run, not its result.
+# How remarks begin that are replaced: those of `figures`, and one that is about a run alone.
 _REMARKS = (
     ESTIMATE,
     MEASURED,
