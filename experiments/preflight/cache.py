@@ -31,7 +31,6 @@ from jaxcnn.ops import native
 FLAGS = (
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
-    "TPU_LIBRARY_PATH",
     "JAXCNN_KERNELS",
     "JAX_DEFAULT_MATMUL_PRECISION",
     "JAX_DEFAULT_PRNG_IMPL",
@@ -92,6 +91,7 @@ class ResultCache:
         self._environment = {
             "versions": {name: libraries.version(name) for name in _VERSIONS},
             "flags": flags(),
+            "tpu_library": os.environ.get("TPU_LIBRARY_PATH", ""),  # a path: of one machine
         }
 
     def program(self, request: CompileRequest) -> str:

@@ -270,6 +270,15 @@ def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
     assert sorted(map(str, names)) == ["None", "None", "None", "highest"]
 
 
+def test_a_case_is_the_same_wherever_libtpu_is_installed(tmp_path, monkeypatch):
+    """JAX itself sets the path of the library, as of an environment in a user's folder."""
+    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
+    _, (record,) = run(tmp_path, *options)
+    monkeypatch.setenv("TPU_LIBRARY_PATH", str(tmp_path / "libtpu.so"))
+    _, loaded = run(tmp_path, *options)
+    assert loaded == [record] and str(tmp_path) not in json.dumps(record.settings)
+
+
 @needs_libtpu
 @pytest.mark.parametrize(
     ("target", "devices", "memory"), [("v4-8", 4, 30.75), ("tpu-7x-1", 2, 94.74)]
