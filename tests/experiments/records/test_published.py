@@ -29,6 +29,12 @@ def test_published_files_need_no_validation():
     assert records.load([PUBLISHED], validated=True) == records.load([PUBLISHED])
 
 
+def test_no_case_depends_on_the_folders_of_a_machine():
+    loaded, _ = records.load([PUBLISHED])
+    values = {str(value) for record in loaded for value in record.settings.values()}
+    assert len(loaded) > 7000 and [value for value in values if Path(value).is_absolute()] == []
+
+
 def test_every_record_names_its_source(published):
     assert {record.provenance["document"] for record in published.values()} == set("ABCE")
     assert {path.stem for path in DOCUMENTS.glob("*.json")} == set("abce")
