@@ -91,7 +91,9 @@ class ResultCache:
         self._environment = {
             "versions": {name: libraries.version(name) for name in _VERSIONS},
             "flags": flags(),
-            "tpu_library": os.environ.get("TPU_LIBRARY_PATH", ""),  # a path: of one machine
+            # Not one of the `FLAGS`, which are settings of a case: JAX sets it, on each machine
+            # to another path.
+            "tpu_library_path": os.environ.get("TPU_LIBRARY_PATH", ""),
         }
 
     def program(self, request: CompileRequest) -> str:
