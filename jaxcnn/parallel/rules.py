@@ -18,6 +18,7 @@ Path = tuple[str, ...]
 
 _KINDS = ("parameter", "statistic")
 _PARAMETER_FIELDS = ("params", "frozen")  # of `TrainState`
+_NAMES = 8  # that a message lists
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,9 @@ class Rule:
         this number of axes. Or `LargestAxis`, for any number.
       kind: ``parameter``, or ``statistic`` for what the network itself updates, such as running
         means.
-      strict: an array that matches but cannot be divided is an error; else it is replicated, as
-        `LargestAxis` always does with an array without such an axis.
+      strict: an array that matches but cannot be divided is an error, and so is a path that matches
+        no array; else the array is replicated, as `LargestAxis` always does with an array without
+        such an axis.
     """
 
     path: str
@@ -102,8 +104,10 @@ def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractM
       mesh: the devices.
 
     Raises:
-      InputError: rules collide, or one of them cannot be followed.
+      InputError: rules collide, or one of them cannot be followed or, if it is strict, matches
+        nothing.
     """
+    _require_matches(rules, state)
     of_parameters = {
         _names(path)[1:]: (leaf.shape, array_spec(_names(path)[1:], leaf, "parameter", rules, mesh))
         for path, leaf in jax.tree.leaves_with_path(state)
@@ -117,6 +121,27 @@ def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractM
         return NamedSharding(mesh, _spec_of_parameter(tuple(rest), leaf.shape, of_parameters))
 
     return jax.tree.map_with_path(sharding, state)
+
+
+def _require_matches(rules: Sequence[Rule], state: Shapes) -> None:
+    """Checks that each strict rule is for an array of this state.
+
+    Raises:
+      InputError: one of them matches nothing.
+    """
+    paths = [_names(path) for path, _ in jax.tree.leaves_with_path(state)]
+    known = {
+        "parameter": [".".join(path) for field, *path in paths if field in _PARAMETER_FIELDS],
+        "statistic": [".".join(path) for field, *path in paths if field == "model_state"],
+    }
+    for rule in rules:
+        names = known[rule.kind]
+        if rule.strict and not any(re.search(rule.path, name) for name in names):
+            some = ", ".join(names[:_NAMES]) + ", …" * (len(names) > _NAMES)
+            raise InputError(
+                f"sharding rule {rule.path!r} matches no {rule.kind} of the network, which has "
+                f"{some or 'none'}; correct its path, or pass strict=False"
+            )
 
 
 def parameter_shardings(params: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractMesh) -> Any:

@@ -108,8 +108,12 @@ def test_every_array_of_an_optimizer_is_divided_as_its_parameter(name, devices):
          r"hidden\.kernel \[16, 24\] over mesh axis 'model'; the mesh has tensor"),
         ((Rule("hidden.kernel", P("tensor")),),
          r"'hidden.kernel' .* matches hidden\.kernel \[16, 24\], which has 2 axes"),
+        ((Rule("hiden.kernel", P(None, "tensor")),),
+         r"'hiden.kernel' matches no parameter of the network, which has block.*hidden\.kernel"),
+        ((Rule("hidden.kernel", P(None, "tensor"), "statistic"),),
+         r"no statistic of the network, which has block\.norm\.mean, block\.norm\.var; correct"),
     ],
-    ids=["collision", "axis twice", "indivisible", "unknown axis", "rank"],
+    ids=["collision", "axis twice", "indivisible", "unknown axis", "rank", "no match", "statistic"],
 )  # fmt: skip
 def test_a_rule_that_cannot_be_followed_is_an_error(rules, message, devices):
     state, _ = build()
@@ -131,7 +135,7 @@ def test_a_rule_that_is_none(arguments, message):
 
 
 def test_rules_of_a_user_add_to_those_of_the_strategy(devices):
-    rules = (*TENSOR_RULES, Rule("whitening", P(None, None, "tensor")))
+    rules = (*TENSOR_RULES, Rule("whitening", P(None, None, "tensor"), strict=False))
     state, _ = build()
     both = [specs(parallel.strategy("tensor", devices[:2], rules=r), state) for r in (rules, None)]
     assert both[0] == both[1]
