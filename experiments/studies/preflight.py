@@ -169,7 +169,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     is_full = settings["effort"] == "full"
     with Compiler(target, time_limit=case.config.time_limit, fresh=case.config.force) as compiler:
         request = compile_request(spec, target, "" if is_full else LOWEST)
-        result = _compile(compiler, request)
+        level, result = _compile(compiler, request)
         if result.state in KEPT:
             program = compiler.program(request)
         if settings["largest"]:
@@ -188,6 +188,7 @@ def measure(case: Case, context: Context) -> CaseResult:
     remarks = [*current.remarks, *verdict.remarks(result), *(limit.remarks if limit else ())]
     remarks += filter(None, (libraries.untested(target), compiler.cache.problem))
     provenance = _provenance(target, result, settings, epoch_images) | {
+        "level": "lowest" if level == LOWEST else "the compiler's own",
         "program": program,
         "compilations": compiler.compilations,
         "batches_tried": list(limit.tries) if limit else [],
@@ -200,8 +201,8 @@ def measure(case: Case, context: Context) -> CaseResult:
     return CaseResult(metrics, provenance=provenance, status=status, message=message)
 
 
-def _compile(compiler: Compiler, request: CompileRequest) -> CompileResult:
-    """Compiles or lowers a program.
+def _compile(compiler: Compiler, request: CompileRequest) -> tuple[str, CompileResult]:
+    """Compiles or lowers a program: the level of optimization, and the result of that level.
 
     A program that is much too large is refused again at the compiler's default level, for its
     figures.
@@ -210,8 +211,9 @@ def _compile(compiler: Compiler, request: CompileRequest) -> CompileResult:
     refused = request.level and result.required and result.available
     if refused and result.required > QUICKLY_REFUSED * result.available:
         thorough = compiler(dataclasses.replace(request, level=""))
-        return thorough if thorough.state == result.state else result
-    return result
+        if thorough.state == result.state:
+            return "", thorough
+    return request.level, result
 
 
 def _provenance(
@@ -228,7 +230,6 @@ def _provenance(
         "mesh": parallel.mesh_sizes(settings["strategy"], target.devices, settings.get("mesh")),
         "state": result.state,
         "compiler": settings["compiler"],
-        "level": "lowest" if settings["effort"] == "quick" else "the compiler's own",
         "epoch_images": epoch_images,
         "operations": [item.row for item in result.operations],
         "collectives": result.collectives_as_json,

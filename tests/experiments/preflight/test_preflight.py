@@ -66,6 +66,28 @@ def test_the_effort_is_the_level_of_the_compiler(effort, level, name, tmp_path, 
     assert record.settings["effort"] == effort
 
 
+@pytest.mark.parametrize(
+    ("state", "name"), [("out_of_memory", "the compiler's own"), ("failed", "lowest")]
+)
+def test_a_program_that_is_much_too_large_has_figures_of_the_default_level(
+    state, name, tmp_path, monkeypatch
+):
+    """Those of the lowest level, if it is not refused again."""
+    refusals = {
+        LOWEST: CompileResult("out_of_memory", required=4e12, available=1e12),
+        "": CompileResult(state, required=3e12, available=1e12),
+    }
+
+    class FakeCompiler(compilers.Compiler):
+        def __call__(self, request):
+            return refusals[request.level]
+
+    monkeypatch.setattr(preflight, "Compiler", FakeCompiler)
+    _, (record,) = run(tmp_path, "--target=cpu", "--model=logistic", "--fixed-batch")
+    assert record.provenance["level"] == name
+    assert record.metrics["memory_planned"] == (4e12 if name == "lowest" else 3e12)
+
+
 @needs_libtpu
 def test_a_small_network_is_compiled_for_one_chip(tmp_path, capfd):
     code, (record,) = run(tmp_path, "--target=tpu-v5e-1", "--model=logistic", "--batch-size=64")
