@@ -53,10 +53,10 @@ MARKED = {
         "experiments/harness/test_tensorboard::test_the_scalars_of_a_case_agree_with_its_record",
         "experiments/measure/test_training_flops"
         "::test_a_step_is_three_forward_passes_minus_the_first_layers_input_gradient[resnet50",
-        "experiments/preflight/test_compiler"
+        "experiments/preflight/test_cache"
         "::test_a_cached_result_needs_no_process_and_a_fresh_one_does",
         "experiments/preflight/test_preflight::test_several_chips_sum_their_gradients",
-        "experiments/preflight/test_preflight::test_the_same_case_is_not_compiled_again",
+        "experiments/preflight/test_known_cases::test_the_same_case_is_not_compiled_again",
         "experiments/preflight/test_preflight::test_without_a_compiler_a_program_is_only_lowered",
         "experiments/studies/test_at_once::test_the_study_reports_equal_results_and_the_speed_up",
         "experiments/studies/test_inference::test_a_checkpoint_has_the_accuracy_of_its_training_run",

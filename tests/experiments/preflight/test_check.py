@@ -1,6 +1,5 @@
 """`check` on programs that are not of this project."""
 
-import importlib.util
 import subprocess
 import sys
 
@@ -12,22 +11,13 @@ import pytest
 
 from experiments import records
 from experiments.measure.memory import MemoryPlan
-from experiments.preflight import cache as preflight_cache
 from experiments.preflight import check, libraries
 from experiments.preflight.compiler import Compiler
 from experiments.preflight.result import CompileResult
 from jaxcnn import models, training
 from jaxcnn.errors import InputError
 from tests.support.paths import ROOT
-
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight_cache, "default_folder", lambda: tmp_path / "cache")
+from tests.support.preflight import needs_libtpu
 
 
 @pytest.fixture(autouse=True)

@@ -20,11 +20,9 @@ from experiments.preflight.compiler_process import CompilerProcess
 from experiments.preflight.result import LOWEST
 from tests.support.forked import ForkedPython
 from tests.support.paths import ROOT
+from tests.support.preflight import needs_libtpu
 
 H100, V5E, CPU = (targets.target(name) for name in ("gpu-h100", "tpu-v5e-1", "cpu"))
-needs_libtpu = pytest.mark.skipif(
-    not libraries.version("libtpu"), reason="libtpu exists only for Linux"
-)
 CACHE = "xla_gpu_kernel_cache_file"
 
 

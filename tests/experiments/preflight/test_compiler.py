@@ -1,35 +1,24 @@
-"""The compiling process, its cache, and what it returns."""
+"""The compiling process, and what it returns."""
 
 import dataclasses
 import errno
-import functools
 import itertools
-import json
 import multiprocessing
 import os
 import signal
 import time
-from pathlib import Path
 
 import jax
 import pytest
 
-from experiments.measure.collectives import compiled_collectives
-from experiments.measure.memory import MemoryPlan
-from experiments.preflight import cache, compiler_process, targets, worker
 from experiments.preflight import compiler as compilers
+from experiments.preflight import compiler_process, targets, worker
 from experiments.preflight.program import ProgramSpec
-from experiments.preflight.result import CompileRequest, CompileResult, parse_refusal
+from experiments.preflight.result import CompileRequest
 from jaxcnn.errors import InputError
 
 CPU, V5E = targets.target("cpu"), targets.target("tpu-v5e-1")
 SMALL = ProgramSpec("logistic", 128, "jit", "float32", 28)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
-    return tmp_path / "cache"
 
 
 def serve_a_crash(connection, log, devices, folder, owner):
@@ -147,101 +136,14 @@ def test_a_process_that_does_not_start_is_a_failure_of_its_case_alone(monkeypatc
         (serve_hashes_and_hang, 3.0, "compiling took longer than 3 s, the time limit"),
     ],
 )
-def test_a_compiler_that_crashes_or_hangs_is_a_result(monkeypatch, folder, serve, limit, message):
+def test_a_compiler_that_crashes_or_hangs_is_a_result(
+    monkeypatch, cache_folder, serve, limit, message
+):
     monkeypatch.setattr(compiler_process, "serve", serve)
     with compilers.Compiler(V5E, time_limit=limit) as compiler:
         result = compiler(CompileRequest(SMALL, V5E))
         assert (result.state, result.message) == ("failed", message)
-    assert not [*folder.glob("[!p]*.json")], "a failure is not cached"
-
-
-def test_a_cached_result_needs_no_process_and_a_fresh_one_does():
-    request = CompileRequest(SMALL, CPU)
-    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
-        first = compiler(request)
-        assert first.state == "compiled" and compiler.compilations == 1
-    with compilers.Compiler(CPU, time_limit=1e-3) as compiler:
-        assert compiler(request) == first and compiler.compilations == 0
-    with compilers.Compiler(CPU, time_limit=60.0, fresh=True) as compiler:
-        assert compiler(request).memory == first.memory and compiler.compilations == 1
-
-
-def test_a_damaged_cache_is_compiled_again(folder):
-    request = CompileRequest(SMALL, CPU)
-    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
-        first, count = compiler(request), 1
-        for content in ("", "{", "[]", "null", '{"state": "compiled"}', "\x00"):
-            for file in folder.iterdir():
-                file.write_text(content)
-            again, count = compiler(request), count + 1
-            assert again.memory == first.memory and compiler.compilations == count, content
-            assert compiler(request) == again and compiler.compilations == count, "it was mended"
-
-
-def test_an_unusable_cache_is_one_line_and_no_failure(folder):
-    folder.write_text("a file in place of the folder")
-    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
-        assert compiler(CompileRequest(SMALL, CPU)).state == "compiled"
-        assert "cannot be kept in" in compiler.cache.problem and "\n" not in compiler.cache.problem
-
-
-def test_a_full_disk_leaves_nothing_in_the_cache(folder, monkeypatch):
-    def no_room(self, target):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", no_room)
-    results = cache.ResultCache()
-    results.keep_result(CompileRequest(SMALL, CPU), "hash", CompileResult("compiled"))
-    assert "(No space left on device): the next run compiles again" in results.problem
-    assert [*folder.iterdir()] == []
-
-
-def test_nothing_is_kept_once_the_sources_have_changed(folder, monkeypatch, tmp_path):
-    """The process has imported others than those of the files."""
-    source = tmp_path / "worker.py"
-    source.write_text("first = 1")
-    monkeypatch.setattr(cache, "_RESULT_SOURCES", (str(source),))
-    monkeypatch.setattr(cache, "_imported_sources", functools.cache(cache._digests_of_sources))
-    request, result = CompileRequest(SMALL, CPU), CompileResult("compiled", seconds=1.0)
-    results = cache.ResultCache()
-    results.keep_result(request, "hash", result)
-    assert results.result(request, "hash") == result and results.problem == ""
-    source.write_text("second = 2")
-    results.keep_result(request, "another hash", result)
-    assert results.result(request, "another hash") is None
-    assert "the sources of this project have changed" in results.problem
-
-
-def test_flags_of_the_compiler_are_part_of_what_was_compiled(monkeypatch):
-    request, result = CompileRequest(SMALL, CPU), CompileResult("compiled", seconds=1.0)
-    cache.ResultCache().keep_result(request, "hash", result)
-    assert cache.ResultCache().result(request, "hash") == result
-    assert cache.ResultCache().result(request, "another hash") is None
-    for name in (*cache.FLAGS, "TPU_LIBRARY_PATH"):
-        with monkeypatch.context() as flags:
-            flags.setenv(name, "--some_flag=1")
-            assert cache.ResultCache().result(request, "hash") is None
-
-
-def test_a_program_is_known_by_its_lowered_text(tmp_path):
-    """Sixteen more classes are another program; the same one has the same hash anywhere."""
-    with compilers.Compiler(CPU, time_limit=60.0) as compiler:
-        first = compiler.program(CompileRequest(SMALL, CPU))
-        other = dataclasses.replace(SMALL, num_classes=26)
-        assert compiler.program(CompileRequest(other, CPU)) != first
-    with compilers.Compiler(CPU, time_limit=60.0, folder=tmp_path / "none") as compiler:
-        assert compiler.program(CompileRequest(SMALL, CPU)) == first
-        assert compiler.compilations == 0 and len(first) == 24
-
-
-def test_a_users_model_is_lowered_every_time():
-    """It may import files that have changed."""
-    spec = dataclasses.replace(SMALL, model_digest="digest")
-    results = cache.ResultCache()
-    results.keep_program(CompileRequest(spec, CPU), "hash")
-    assert results.program(CompileRequest(spec, CPU)) == ""
-    results.keep_program(CompileRequest(SMALL, CPU), "hash")
-    assert results.program(CompileRequest(SMALL, CPU)) == "hash"
+    assert not [*cache_folder.glob("[!p]*.json")], "a failure is not cached"
 
 
 def test_invalid_input_that_only_the_process_notices_is_raised_here():
@@ -251,24 +153,6 @@ def test_invalid_input_that_only_the_process_notices_is_raised_here():
         pytest.raises(InputError, match="8×8"),
     ):
         compiler(CompileRequest(too_small, CPU))
-
-
-def test_a_result_survives_its_file():
-    result = CompileResult("compiled", flops=3, available=2.0, seconds=1.0)
-    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
-    with pytest.raises(ValueError, match="unknown state 'nearly'"):
-        CompileResult("nearly")
-    assert dataclasses.replace(result, required=5.0).needed == 5.0
-
-
-def test_a_program_that_cannot_be_printed_is_compiled_with_unknown_collectives():
-    class Executable:
-        def as_text(self):
-            raise jax.errors.JaxRuntimeError("INTERNAL: no text")
-
-    assert compiled_collectives(Executable()) is None
-    result = CompileResult("compiled", collectives=None)
-    assert CompileResult.from_json(json.loads(json.dumps(result.to_json()))) == result
 
 
 def test_a_compiler_that_cannot_be_loaded_is_one_line(monkeypatch):
@@ -312,26 +196,3 @@ def test_each_device_moves_its_part_of_the_state_and_of_the_batch(strategy, devi
     spec = ProgramSpec("logistic", 256, strategy, "float32", 28)
     counts = worker._count(spec, "cpu", devices)
     assert counts["bytes"] == pytest.approx(expected, rel=2e-3)
-
-
-def test_the_metrics_of_a_result_are_those_that_are_known():
-    plan = MemoryPlan(arguments=5, outputs=3, temporaries=4, aliased=2, code=0)
-    result = CompileResult("compiled", memory=plan, available=9.0, seconds=1.5)
-    assert not result.fits and dataclasses.replace(result, available=10.0).fits
-    assert result.metrics == {
-        "memory_planned": 10,
-        "memory_available": 9.0,
-        "compile_time": 1.5,
-        "memory_arguments": 5,
-        "memory_temporaries": 4,
-        "memory_outputs": 3,
-        "memory_code": 0,
-    }
-
-
-def test_both_kinds_of_refusals_are_parsed():
-    exceeds = "HLO temporaries (2.00T) exceeds available HBM (512.0M)"
-    assert parse_refusal(exceeds) == (2 * 2**40, 512 * 2**20)
-    ran_out = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm."
-    assert parse_refusal(ran_out) == (20.5 * 2**30, 15.75 * 2**30)
-    assert parse_refusal("RESOURCE_EXHAUSTED: too many open files") is None

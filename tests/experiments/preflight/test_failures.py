@@ -82,15 +82,13 @@ def test_a_second_preflight_of_the_same_case_says_who_is_at_it(tmp_path):
 
 
 @SLOW
-def test_after_a_hanging_compiler_the_same_command_goes_on(tmp_path, capfd, monkeypatch):
+def test_after_a_hanging_compiler_the_same_command_goes_on(tmp_path, capfd):
     """The hang is a record with the reason; it answers nothing, so the case is compiled again."""
     process = start(tmp_path, "--time-limit=2")
     _, error = process.communicate(timeout=SECONDS)
     assert process.returncode == 1 and error == ""
-    from experiments.preflight import cache
     from experiments.preflight.__main__ import main
 
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     options = ["--target=cpu", "--model=logistic", f"--results={tmp_path / 'results'}"]
     assert main(options) == 0
     assert "compiles  yes" in capfd.readouterr().out
@@ -99,13 +97,11 @@ def test_after_a_hanging_compiler_the_same_command_goes_on(tmp_path, capfd, monk
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch, capfd):
     """The results cannot be written: the error names the reason, and the next run compiles."""
     from experiments import output_files
-    from experiments.preflight import cache
     from experiments.preflight.__main__ import main
 
     def no_room(path, content):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     options = ["--target=cpu", "--model=logistic", f"--results={tmp_path / 'results'}"]
     with monkeypatch.context() as full:
         full.setattr(output_files, "create", no_room)

@@ -4,27 +4,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import records
-from experiments.preflight import cache, libraries
-from experiments.preflight.__main__ import main
 from experiments.preflight.program import ProgramSpec, build_program
 from jaxcnn import parallel
-
-needs_libtpu = pytest.mark.skipif(
-    not libraries.version("libtpu"), reason="libtpu exists only for Linux"
-)
+from tests.support.preflight import needs_libtpu, run
 
 
 @needs_libtpu
 @pytest.mark.slow
-def test_four_chips_pass_activations_on_and_sum_only_scalars(tmp_path, monkeypatch):
+def test_four_chips_pass_activations_on_and_sum_only_scalars(tmp_path):
     """LeNet-5 in four stages; the largest activation between two is that after S2, 14×14×6."""
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
     options = ["--target=tpu-v5e-4", "--model=lenet5", "--strategy=pipeline", "--fixed-batch"]
-    sizes = ["--batch-size=64", "--microbatches=4", f"--results={tmp_path / 'results'}"]
-    assert main([*options, *sizes]) == 0
-    (record,), _ = records.load([tmp_path / "results"])
-    assert record.status == "predicted" and record.settings["microbatches"] == 4
+    code, (record,) = run(tmp_path, *options, "--batch-size=64", "--microbatches=4")
+    assert code == 0 and record.status == "predicted" and record.settings["microbatches"] == 4
     collectives = {entry["kind"]: entry for entry in record.provenance["collectives"]}
     assert collectives.keys() == {"all-reduce", "collective-permute"}
     # forward and backward, each in the body of a loop

@@ -1,51 +1,16 @@
 """The command line of the preflight, with the real TPU compiler, which needs no TPU."""
 
-import dataclasses
 import json
-import re
 
 import pytest
 
 from experiments import records
-from experiments.preflight import (
-    cache,
-    compiler_process,
-    libraries,
-    target_groups,
-    targets,
-    terminal,
-    time_model,
-)
 from experiments.preflight import compiler as compilers
+from experiments.preflight import libraries, target_groups, targets
 from experiments.preflight.__main__ import main, make_cases, parse
-from experiments.preflight.program import ProgramSpec
-from experiments.preflight.result import LOWEST, CompileRequest, CompileResult
-from experiments.records.units import readable
+from experiments.preflight.result import LOWEST, CompileResult
 from experiments.studies import preflight
-
-needs_libtpu = pytest.mark.skipif(
-    not libraries.version("libtpu"), reason="libtpu exists only for Linux"
-)
-V5E = targets.target("tpu-v5e-1")
-T4 = targets.target("gpu-t4")
-needs_cuda = pytest.mark.skipif(
-    not libraries.compiler(T4), reason="no CUDA packages: pip install -e '.[cuda13]'"
-)
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    """An empty cache for each test."""
-    monkeypatch.setattr(cache, "default_folder", lambda: tmp_path / "cache")
-    return tmp_path / "cache"
-
-
-def run(tmp_path, *options: str) -> tuple[int, list[records.Record]]:
-    """The exit code and the records."""
-    code = main([f"--results={tmp_path / 'results'}", *options])
-    loaded, problems = records.load([tmp_path / "results"])
-    assert problems == []
-    return code, loaded
+from tests.support.preflight import needs_cuda, needs_libtpu, run
 
 
 @pytest.mark.parametrize(
@@ -64,28 +29,6 @@ def test_the_effort_is_the_level_of_the_compiler(effort, level, name, tmp_path, 
     _, (record,) = run(tmp_path, *options)
     assert levels == [level] and record.provenance["level"] == name
     assert record.settings["effort"] == effort
-
-
-@pytest.mark.parametrize(
-    ("state", "name"), [("out_of_memory", "the compiler's own"), ("failed", "lowest")]
-)
-def test_a_program_that_is_much_too_large_has_figures_of_the_default_level(
-    state, name, tmp_path, monkeypatch
-):
-    """Those of the lowest level, if it is not refused again."""
-    refusals = {
-        LOWEST: CompileResult("out_of_memory", required=4e12, available=1e12),
-        "": CompileResult(state, required=3e12, available=1e12),
-    }
-
-    class FakeCompiler(compilers.Compiler):
-        def __call__(self, request):
-            return refusals[request.level]
-
-    monkeypatch.setattr(preflight, "Compiler", FakeCompiler)
-    _, (record,) = run(tmp_path, "--target=cpu", "--model=logistic", "--fixed-batch")
-    assert record.provenance["level"] == name
-    assert record.metrics["memory_planned"] == (4e12 if name == "lowest" else 3e12)
 
 
 @needs_libtpu
@@ -142,58 +85,6 @@ def test_several_chips_sum_their_gradients_under_both_strategies(tmp_path, capfd
     assert target.devices == 4
 
 
-@needs_libtpu
-def test_a_program_that_does_not_fit_is_refused_in_the_compilers_own_figures(tmp_path, capfd):
-    code, (record,) = run(
-        tmp_path, "--target=tpu-v5e-1", "--model=mlp", "--batch-size=67108864", "--fixed-batch"
-    )
-    assert code == 1 and record.status == "out_of_memory"
-    assert record.metrics["memory_planned"] > record.metrics["memory_available"] == 15.75 * 2**30
-    assert "GiB required on a device, 15.75 GiB available" in record.message
-    assert record.message in capfd.readouterr().out
-
-
-@needs_libtpu
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [512, 1024, 4096])
-def test_cats_versus_dogs_fits_at_512_and_is_refused_above(batch_size, tmp_path):
-    """A1 needs 14 GB for its temporaries at 512, by the same compiler."""
-    code, (record,) = run(
-        tmp_path,
-        "--target=tpu-v5e-1",
-        "--model=cats_vs_dogs",
-        f"--batch-size={batch_size}",
-        "--precision=bfloat16",
-        "--fixed-batch",
-    )
-    fits, metrics = batch_size == 512, record.metrics
-    assert (code, record.status) == ((0, "predicted") if fits else (1, "out_of_memory"))
-    assert metrics["memory_available"] == 15.75 * 2**30
-    assert (metrics["memory_planned"] <= 15.75 * 2**30) == fits
-    if batch_size == 4096:
-        assert metrics["memory_planned"] == pytest.approx(67 * 2**30, rel=0.05)
-
-
-@needs_libtpu
-@pytest.mark.slow
-def test_the_largest_batch_is_found_below_one_that_is_refused(tmp_path):
-    """The convolutions of CIFAR's tutorial have 64 · (24² + 12²) outputs of two bytes an image."""
-    code, (record,) = run(
-        tmp_path,
-        "--target=tpu-v5e-1",
-        "--model=cifar_tutorial",
-        "--batch-size=262144",
-        "--precision=bfloat16",
-    )
-    metrics = record.metrics
-    assert code == 1 and record.status == "out_of_memory"
-    # Outputs and their gradients, of a layer at least and of all layers, as is and after ReLU.
-    outputs = 2 * 64 * 24**2, 2 * 64 * (24**2 + 12**2)
-    assert 15.75 * 2**30 / (4 * outputs[1]) < metrics["largest_batch"]
-    assert metrics["largest_batch"] < metrics["smallest_refused_batch"]
-    assert metrics["smallest_refused_batch"] < 15.75 * 2**30 / outputs[0]
-
-
 @needs_cuda
 def test_a_gpu_compiler_needs_no_gpu(tmp_path):
     code, (record,) = run(
@@ -211,94 +102,6 @@ def test_gpus_of_one_machine_sum_their_gradients(tmp_path):
     )
     assert code == 0 and record.metrics["bytes_exchanged"] >= 4 * 7850
     assert 0 < record.metrics["communication_share_estimate"] < 1
-
-
-@needs_libtpu
-def test_the_same_case_is_not_compiled_again(tmp_path, folder):
-    options = ("--target=tpu-v5e-1", "--model=logistic", "--fixed-batch")
-    run(tmp_path, *options)
-    (cached,) = folder.glob("[!p]*.json")
-    assert json.loads(cached.read_text())["state"] == "compiled"
-    assert len(run(tmp_path, *options)[1]) == 1, "the record exists"
-    _, loaded = run(tmp_path, *options, "--batch-size=128", "--price=2/h", "--force")
-    assert [record.provenance["compilations"] for record in loaded] == [1, 1], "forced"
-    spec = ProgramSpec("logistic", 128, "jit", "float32", 28)
-    with compilers.Compiler(V5E, time_limit=1.0) as compiler:
-        assert compiler(CompileRequest(spec, V5E, counts=True)).state == "compiled"
-        assert compiler.compilations == 0, "cached: no process was started"
-
-
-@needs_libtpu
-def test_a_known_case_is_shown_at_another_price_without_compiling(tmp_path, capfd, monkeypatch):
-    options = ("--target=tpu-v5e-4", "--model=logistic", "--strategy=data", "--fixed-batch")
-    _, (first,) = run(tmp_path, *options, "--price=1/h")
-    assert first.metrics["price_per_hour"] == 4.0  # of four chips
-    capfd.readouterr()
-    monkeypatch.setattr(compiler_process, "serve", None)  # no compiler
-    code, (again,) = run(tmp_path, *options, "--price=3/h")
-    assert code == 0 and again == first, "the file keeps its prices"
-    output = capfd.readouterr().out
-    assert "at $12 an hour" in output
-    cost = readable("cost_per_epoch_estimate", 3 * first.metrics["cost_per_epoch_estimate"])
-    assert re.search(rf"costs +{re.escape(cost)} .* an epoch of", output)
-
-
-@needs_libtpu
-def test_a_known_case_is_estimated_by_the_current_time_model(tmp_path, capfd, monkeypatch):
-    options = ("--target=tpu-v5e-1", "--model=logistic", "--fixed-batch", "--json")
-    run(tmp_path, *options)
-    fit = time_model.saved_fit()
-    slow = {family: values | {"launch": 1.0} for family, values in fit.parameters.items()}
-    slow_fit = dataclasses.replace(fit, parameters=slow)
-    monkeypatch.setattr(time_model, "saved_fit", lambda: slow_fit)
-    monkeypatch.setattr(compiler_process, "serve", None)  # no compiler
-    capfd.readouterr()
-    run(tmp_path, *options)
-    (shown,) = json.loads(capfd.readouterr().out)["records"]
-    launches = sum(row[-1] for row in shown["provenance"]["operations"])
-    assert shown["metrics"]["step_time_estimate"] == pytest.approx(launches, rel=0.01)
-
-
-def test_a_record_without_operations_is_made_again(tmp_path):
-    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
-    run(tmp_path, *options)
-    (path,) = (tmp_path / "results" / "preflight").glob("*.json")
-    saved = json.loads(path.read_text())
-    del saved["provenance"]["operations"]
-    path.write_text(json.dumps(saved))
-    _, loaded = run(tmp_path, *options)
-    assert ["operations" in record.provenance for record in loaded] == [False, True]
-
-
-def test_a_changed_program_is_not_taken_for_the_old_one(tmp_path, monkeypatch):
-    """The same command, and other flags or another recipe: the record of before does not hold."""
-    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
-    run(tmp_path, *options)
-    assert len(run(tmp_path, *options)[1]) == 1
-    with monkeypatch.context() as changed:
-        changed.setattr(compilers.Compiler, "program", lambda self, request: "another program")
-        assert len(run(tmp_path, *options)[1]) == 2
-    with monkeypatch.context() as changed:
-        changed.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
-        _, loaded = run(tmp_path, *options)
-    assert [record.settings.get("xla_flags") for record in loaded] == [
-        None,
-        None,
-        "--xla_cpu_enable_fast_math=false",
-    ]
-    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
-    _, loaded = run(tmp_path, *options)
-    names = [record.settings.get("jax_default_matmul_precision") for record in loaded]
-    assert sorted(map(str, names)) == ["None", "None", "None", "highest"]
-
-
-def test_a_case_is_the_same_wherever_libtpu_is_installed(tmp_path, monkeypatch):
-    """JAX itself sets the path of the library, as of an environment in a user's folder."""
-    options = ("--target=cpu", "--model=logistic", "--fixed-batch")
-    _, (record,) = run(tmp_path, *options)
-    monkeypatch.setenv("TPU_LIBRARY_PATH", str(tmp_path / "libtpu.so"))
-    _, loaded = run(tmp_path, *options)
-    assert loaded == [record] and str(tmp_path) not in json.dumps(record.settings)
 
 
 @needs_libtpu
@@ -320,24 +123,6 @@ def test_a_program_that_the_compiler_cannot_print_is_compiled_all_the_same(tmp_p
     is_unknown = "note      compiled, collectives unknown" in output
     assert is_unknown != ("all-reduce" in output)
     assert is_unknown != bool(record.provenance["collectives"])
-
-
-def test_a_largest_batch_that_recomputes_activations_says_so():
-    metrics = {"largest_batch": 1072, "smallest_refused_batch": 1104}
-    metrics |= {"recomputed_flops": 1.5, "largest_batch_without_recomputing": 576}
-    provenance = {"batches_tried": [256, 576, 1072, 1104]}
-    record = records.Record("preflight", "x", "predicted", metrics=metrics, provenance=provenance)
-    assert terminal._largest_batch(record) == (
-        "a batch of 1,072 fits, one of 1,104 does not (4 batches tried); it recomputes activations "
-        "(50% more FLOPs); the largest batch tried without recomputation is 576"
-    )
-    lean = dataclasses.replace(record, metrics=metrics | {"recomputed_flops": 1.0})
-    assert terminal._largest_batch(lean).endswith("(4 batches tried)")
-    failed = {"batches_tried": [512, 4096]}
-    ended = dataclasses.replace(lean, metrics={"largest_batch": 512}, provenance=failed)
-    assert terminal._largest_batch(ended) == (
-        "a batch of 512 fits, one of 4,096 failed (2 batches tried)"
-    )
 
 
 def test_without_a_compiler_a_program_is_only_lowered(tmp_path, monkeypatch, capfd):
