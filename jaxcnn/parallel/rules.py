@@ -16,8 +16,8 @@ from jaxcnn.training.state import Shapes
 DATA, TENSOR = "data", "tensor"  # mesh axes
 Path = tuple[str, ...]
 
-_KINDS = ("parameter", "statistic")
-_PARAMETER_FIELDS = ("params", "frozen")  # of `TrainState`
+# Of `TrainState`, by the kind of their arrays.
+_FIELDS = {"parameter": ("params", "frozen"), "statistic": ("model_state",)}
 _NAMES = 8  # that a message lists
 
 
@@ -69,7 +69,7 @@ class Rule:
             raise InputError(
                 f"rule {self.path!r}: not a valid regular expression ({error})"
             ) from error
-        require_known("kind of rule", self.kind, _KINDS)
+        require_known("kind of rule", self.kind, _FIELDS)
         if not isinstance(self.spec, PartitionSpec | LargestAxis):
             raise InputError(
                 f"rule {self.path!r}: spec {self.spec!r} must be a jax.sharding.PartitionSpec or a "
@@ -111,12 +111,12 @@ def state_shardings(state: Shapes, rules: Sequence[Rule], mesh: Mesh | AbstractM
     of_parameters = {
         _names(path)[1:]: (leaf.shape, array_spec(_names(path)[1:], leaf, "parameter", rules, mesh))
         for path, leaf in jax.tree.leaves_with_path(state)
-        if _names(path)[0] in _PARAMETER_FIELDS
+        if _names(path)[0] in _FIELDS["parameter"]
     }
 
     def sharding(path, leaf) -> NamedSharding:
         field, *rest = _names(path)
-        if field == "model_state":
+        if field in _FIELDS["statistic"]:
             return NamedSharding(mesh, array_spec(tuple(rest), leaf, "statistic", rules, mesh))
         return NamedSharding(mesh, _spec_of_parameter(tuple(rest), leaf.shape, of_parameters))
 
@@ -130,12 +130,8 @@ def _require_matches(rules: Sequence[Rule], state: Shapes) -> None:
       InputError: one of them matches nothing.
     """
     paths = [_names(path) for path, _ in jax.tree.leaves_with_path(state)]
-    known = {
-        "parameter": [".".join(path) for field, *path in paths if field in _PARAMETER_FIELDS],
-        "statistic": [".".join(path) for field, *path in paths if field == "model_state"],
-    }
     for rule in rules:
-        names = known[rule.kind]
+        names = [".".join(path) for field, *path in paths if field in _FIELDS[rule.kind]]
         if rule.strict and not any(re.search(rule.path, name) for name in names):
             some = ", ".join(names[:_NAMES]) + ", …" * (len(names) > _NAMES)
             raise InputError(

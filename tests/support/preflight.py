@@ -9,7 +9,8 @@ from experiments.preflight import libraries, targets
 from experiments.preflight.__main__ import main
 
 needs_libtpu = pytest.mark.skipif(
-    not libraries.version("libtpu"), reason="libtpu exists only for Linux"
+    not libraries.version("libtpu"),
+    reason="no libtpu, which exists for Linux alone: pip install -e '.[preflight]'",
 )
 needs_cuda = pytest.mark.skipif(
     not libraries.compiler(targets.target("gpu-t4")),

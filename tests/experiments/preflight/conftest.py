@@ -1,4 +1,4 @@
-"""Compilers for other platforms get no flags of the tests: libtpu does not know them all."""
+"""No flags of other tests, as libtpu does not know them all, and an empty cache."""
 
 import pytest
 
